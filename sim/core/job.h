@@ -1,0 +1,50 @@
+// What one training iteration does, apart from how it is laid out over ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace gputwin {
+
+/// Element formats. The size of one element in bits is `bits(dtype)`.
+enum class DType : std::uint8_t { F32, Tf32, F16, Bf16, F8, Mxf8, Nvf4, I64, I32, U8 };
+
+constexpr int bits(DType d) {
+  switch (d) {
+    case DType::I64: return 64;
+    case DType::F32:
+    case DType::Tf32:
+    case DType::I32: return 32;
+    case DType::F16:
+    case DType::Bf16: return 16;
+    case DType::F8:
+    case DType::Mxf8:
+    case DType::U8: return 8;
+    case DType::Nvf4: return 4;
+  }
+  return 0;
+}
+
+enum class Optimizer : std::uint8_t { Adam, AdamW, Sgd };
+enum class AttentionKernel : std::uint8_t { Unfused, Flash1, Flash2, Flash3, Cudnn };
+
+constexpr bool is_flash(AttentionKernel a) { return a != AttentionKernel::Unfused; }
+
+struct Precision {
+  DType compute = DType::Bf16;  // matrix-multiply inputs
+  DType params = DType::Bf16;   // weights as used in forward and backward
+  DType grads = DType::F32;     // gradients as accumulated and reduced
+  bool operator==(const Precision&) const = default;
+};
+
+struct Job {
+  std::int64_t sequence = 0;      // tokens per sample
+  std::int64_t global_batch = 0;  // samples per iteration over all ranks
+  Precision precision{};
+  Optimizer optimizer = Optimizer::Adam;
+  AttentionKernel attention = AttentionKernel::Flash2;
+  std::string stack = "megatron-core";  // software stack family: kernel list, fusions, overlap habits
+  bool operator==(const Job&) const = default;
+};
+
+}  // namespace gputwin

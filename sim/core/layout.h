@@ -1,0 +1,53 @@
+// How a job is spread over ranks: degrees, stages, schedule, recomputation, and the device of every rank.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/core/ids.h"
+
+namespace gputwin {
+
+enum class Schedule : std::uint8_t { None, Gpipe, OneFOneB, Interleaved };
+enum class Recompute : std::uint8_t { None, Selective, Full, Block };
+
+/// A dimension of the rank grid. Experts span dp x cp (x tp) and have no dimension of their own.
+enum class Dim : std::uint8_t { Tp, Cp, Dp, Pp };
+
+/// Position of a rank in the grid; indexed by Dim.
+struct Coordinates {
+  std::int32_t tp = 0, cp = 0, dp = 0, pp = 0;
+  bool operator==(const Coordinates&) const = default;
+};
+
+struct Layout {
+  std::int32_t tp = 1, pp = 1, vpp = 1, dp = 1, cp = 1, ep = 1;
+  bool sp = false;         // sequence parallelism: norms and dropout on token shards over tp
+  std::int32_t zero = 0;   // 0 replicated, 1 optimizer states sharded over dp x cp
+  Schedule schedule = Schedule::OneFOneB;
+  std::int64_t micro_batch = 1;  // samples
+  Recompute recompute = Recompute::None;
+  std::int32_t recompute_layers = 0;       // with Block: the first layers of each chunk
+  std::vector<std::int32_t> stage_layers;  // pp x vpp layer counts in model order; empty: as even as possible
+  std::array<Dim, 4> rank_order{Dim::Tp, Dim::Cp, Dim::Dp, Dim::Pp};  // fastest first
+  std::vector<GpuId> devices;              // GPU of every rank; empty: rank r on GPU r
+  bool overlap_grad_reduce = true;         // reduce gradient buckets under the backward pass
+  bool overlap_param_gather = true;        // with zero >= 1: gather parameters under the next forward pass
+  std::int64_t bucket_elements = 40'000'000;  // parameters per gradient bucket
+
+  bool operator==(const Layout&) const = default;
+
+  std::int32_t ranks() const { return tp * cp * dp * pp; }
+  std::int32_t chunks() const { return pp * vpp; }  // model chunks; chunk c lives on stage c mod pp
+  std::int32_t degree(Dim d) const;
+  Coordinates coordinates(RankId rank) const;
+  RankId rank(Coordinates at) const;
+
+  /// Layers of each chunk in model order (size pp x vpp): `stage_layers`, or as even as possible with the
+  /// remainder on the middle chunks (first and last also carry embedding and head).
+  std::vector<std::int32_t> layers_per_chunk(std::int64_t model_layers) const;
+};
+
+}  // namespace gputwin
