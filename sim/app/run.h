@@ -25,13 +25,11 @@ struct RunRequest {
 /// Everything between the scenario and the executor, made once and kept for explaining and tracing.
 struct PreparedRun {
   Plan plan;
-  std::vector<RoleMemory> memory;        // by program
-  std::vector<std::string> notes;        // what was assumed on the way
+  std::vector<RoleMemory> memory;  // by program
 };
 
 /// Lowers the scenario to a plan and predicts its memory. Infeasible: the layout cannot be, or some rank needs
 /// more memory than its GPU or its host has; then `fix` names the nearest change that fits.
-/// `device_data` is the hwmodels directory.
 Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs, const Topology& topology);
 
 /// The result of a run, or why there is none.
