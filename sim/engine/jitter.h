@@ -18,8 +18,8 @@ constexpr std::uint64_t splitmix64(std::uint64_t x) {
 }
 
 /// Factor exp(sigma z) on the duration of a kernel; z is standard normal (Box-Muller) and depends on the seed,
-/// the rank and `instruction` alone: the position among the instructions the rank issues over the whole run
-/// (prologue, then body after body), so that repeated bodies vary too. 1 exactly when sigma is 0.
+/// the rank and `instruction` alone: the position in the program, prologue first, then body. A repeated body
+/// therefore draws the same factors again and its period can converge. 1 exactly when sigma is 0.
 inline double jitter_factor(const Jitter& jitter, RankId rank, std::uint64_t instruction) {
   if (jitter.sigma == 0.0) return 1.0;
   const std::uint64_t key = splitmix64(splitmix64(jitter.seed) ^ rank.value) ^ instruction;
