@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "sim/core/check.h"
-#include "sim/core/plan_text.h"
+#include "sim/core/spelling.h"
 #include "sim/engine/jitter.h"
 
 namespace gputwin {

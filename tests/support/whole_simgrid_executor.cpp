@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <utility>
 
 #include "sim/core/check.h"
 #include "sim/engine/jitter.h"
@@ -21,19 +22,19 @@ namespace {
 namespace sg4 = simgrid::s4u;
 namespace routing = simgrid::kernel::routing;
 
-constexpr std::size_t kRanks = 16, kLinks = 512, kCaps = 64;
+constexpr std::size_t kRanks = 16, kLinks = 512, kCaps = 64, kSources = 512;
 constexpr double kSlowdowns[] = {1.0, 1.1, 1.2, 1.25, 1.3, 1.5, 2.0};  // one speed each
 constexpr double kFlopsPerSecond = 1e12;                               // one flop takes 1 ps
 
-/// A zone whose only route is whatever was set last: a transfer takes its route when it starts.
+/// A zone whose routes depend on the source alone: each transfer in flight has a source of its own.
 class TransferZone final : public routing::NetZoneImpl {
  public:
   explicit TransferZone(const std::string& name) : NetZoneImpl(name) {}
-  std::vector<sg4::Link*> route;
+  std::map<const routing::NetPoint*, std::vector<sg4::Link*>> routes;  // never iterated
 
-  void get_local_route(const routing::NetPoint*, const routing::NetPoint*, routing::Route* into,
-                       double*) override {
-    for (const sg4::Link* link : route) into->link_list_.push_back(link->get_impl());
+  void get_local_route(const routing::NetPoint* source, const routing::NetPoint*,
+                       routing::Route* into, double*) override {
+    for (const sg4::Link* link : routes[source]) into->link_list_.push_back(link->get_impl());
   }
   void get_graph(const s_xbt_graph_t*, std::map<std::string, xbt_node_t, std::less<>>*,
                  std::map<std::string, xbt_edge_t, std::less<>>*) override {}
@@ -44,7 +45,8 @@ class TransferZone final : public routing::NetZoneImpl {
 struct Platform {
   sg4::Engine engine{"whole-simgrid"};
   TransferZone* zone = nullptr;
-  sg4::Host *from = nullptr, *to = nullptr;  // ends of every transfer
+  std::vector<sg4::Host*> sources;  // those no transfer in flight uses
+  sg4::Host* sink = nullptr;        // end of every transfer
   std::vector<sg4::Host*> compute,
       other;  // by rank: compute streams; host thread and other streams
   std::vector<sg4::Link*> links, caps;
@@ -52,15 +54,17 @@ struct Platform {
   Platform() {
     for (const char* setting :
          {"network/model:CM02", "network/crosstraffic:0", "network/TCP-gamma:1e30",
-          "surf/precision:1e-12", "maxmin/precision:1e-9"}) {
+          "surf/precision:1e-12", "maxmin/precision:1e-9", "contexts/stack-size:256"}) {
       sg4::Engine::set_config(setting);
     }
     zone = new TransferZone("transfers");  // owned by SimGrid
     sg4::NetZone* z = zone->get_iface();
     std::vector<double> speeds;
     for (const double slowdown : kSlowdowns) speeds.push_back(kFlopsPerSecond / slowdown);
-    from = z->create_host("from", kFlopsPerSecond);
-    to = z->create_host("to", kFlopsPerSecond);
+    for (std::size_t s = 0; s < kSources; ++s) {
+      sources.push_back(z->create_host("source" + std::to_string(s), kFlopsPerSecond));
+    }
+    sink = z->create_host("sink", kFlopsPerSecond);
     for (std::size_t r = 0; r < kRanks; ++r) {
       const std::string name = std::to_string(r);
       compute.push_back(z->create_host("compute" + name, speeds)->set_core_count(64));
@@ -94,8 +98,9 @@ class Gate {
   }
   void open() {
     open_ = true;
-    for (const sg4::SemaphorePtr& s : waiting_) s->release();
-    waiting_.clear();
+    // Each release lets others run, which may add to or drop what they see of this gate.
+    const std::vector<sg4::SemaphorePtr> waiting = std::exchange(waiting_, {});
+    for (const sg4::SemaphorePtr& s : waiting) s->release();
   }
 
  private:
@@ -175,7 +180,8 @@ class Run {
   void transfers(std::uint32_t r, const Item& item);
   void transfer(std::uint32_t from, std::uint32_t to, Bytes bytes);
   void set_active(std::uint32_t r, int by);
-  sg4::CommPtr flow(const std::vector<LinkId>& route, Bytes bytes, double rate_cap);
+  sg4::CommPtr start_flow(const Route& route, Bytes bytes, double rate_cap);
+  void finish_flow(const sg4::CommPtr& comm);
   void flows(const CollectiveSchedule& schedule, const std::vector<GpuId>& members);
   std::size_t bodies_until_converged() const;
 
@@ -258,8 +264,8 @@ void Run::issue_task(std::uint32_t r, const Instruction& instruction, Item& grou
   RankState& rank = ranks_[r];
   const HostCost cost = costs_.host(topology_.device_kind(plan_.ranks[r].gpu));
   while (rank.unfinished >= cost.queue_depth) {
-    rank.room = std::make_shared<Gate>();
-    rank.room->wait();
+    const GatePtr room = rank.room = std::make_shared<Gate>();
+    room->wait();
   }
   ++rank.unfinished;
   std::uint32_t sequence = 0;
@@ -314,7 +320,7 @@ void Run::run_task(std::uint32_t r, std::uint8_t s, const Item& item) {
     case Kind::HostWait: break;
   }
   rank.unfinished -= static_cast<int>(item.communications.size());
-  if (rank.room) rank.room->open();
+  if (const GatePtr room = std::exchange(rank.room, nullptr)) room->open();
   if (item.body >= 0) {
     double& end = rank.body_end[static_cast<std::size_t>(item.body)];
     end = std::max(end, sg4::Engine::get_clock() - start_);
@@ -345,8 +351,7 @@ void Run::copy(std::uint32_t r, const Instruction& instruction) {
   sg4::this_actor::sleep_for(cost.term(Term::StartUp).value);
   const double alone = (cost.time - cost.term(Term::StartUp)).value;
   const double rate = static_cast<double>(bytes.value) / alone;
-  const auto comm = flow({route.begin(), route.end()}, bytes, rate);
-  if (comm) comm->wait();
+  finish_flow(start_flow(route, bytes, rate));
 }
 
 void Run::collective(std::uint32_t r, const Instruction& instruction, std::uint32_t sequence) {
@@ -405,12 +410,16 @@ void Run::set_active(std::uint32_t r, int by) {
 
 // ---- transfers ----------------------------------------------------------------------------------
 
-/// Starts one flow; null where it takes no time, having neither bytes nor anything that limits it.
-sg4::CommPtr Run::flow(const std::vector<LinkId>& route, Bytes bytes, double rate_cap) {
+/// Starts one flow. Null where it takes no time, having no bytes or nothing that limits it.
+sg4::CommPtr Run::start_flow(const Route& route, Bytes bytes, double rate_cap) {
   const bool capped = rate_cap > 0 && std::isfinite(rate_cap);
-  if (bytes.value <= 0 || (route.empty() && !capped)) return nullptr;
-  at_.zone->route.clear();
-  for (const LinkId link : route) at_.zone->route.push_back(at_.links[link.value]);
+  if (bytes.value <= 0 || (route.count == 0 && !capped)) return nullptr;
+  GPUTWIN_CHECK(!at_.sources.empty(), "the pool has a source for every transfer in flight");
+  sg4::Host* source = at_.sources.back();
+  at_.sources.pop_back();
+  std::vector<sg4::Link*>& links = at_.zone->routes[source->get_netpoint()];
+  links.clear();
+  for (const LinkId link : route) links.push_back(at_.links[link.value]);
   if (capped) {
     const auto [it, is_new] = caps_.try_emplace(rate_cap, nullptr);
     if (is_new) {
@@ -418,14 +427,20 @@ sg4::CommPtr Run::flow(const std::vector<LinkId>& route, Bytes bytes, double rat
       it->second = at_.caps[caps_.size() - 1];
       it->second->set_bandwidth(rate_cap);
     }
-    at_.zone->route.push_back(it->second);
+    links.push_back(it->second);
   }
   // It starts by itself once it has a size and both ends.
   sg4::CommPtr comm = sg4::Comm::sendto_init();
   comm->set_payload_size(static_cast<std::uint64_t>(bytes.value));
-  comm->set_source(at_.from);
-  comm->set_destination(at_.to);
+  comm->set_source(source);
+  comm->set_destination(at_.sink);
   return comm;
+}
+
+void Run::finish_flow(const sg4::CommPtr& comm) {
+  if (!comm) return;
+  comm->wait();
+  at_.sources.push_back(comm->get_source());
 }
 
 void Run::flows(const CollectiveSchedule& schedule, const std::vector<GpuId>& members) {
@@ -433,11 +448,9 @@ void Run::flows(const CollectiveSchedule& schedule, const std::vector<GpuId>& me
   std::vector<sg4::CommPtr> comms;
   for (const FlowEdge& edge : schedule.edges) {
     const Route route = topology_.route(members[edge.from], members[edge.to]);
-    comms.push_back(flow({route.begin(), route.end()}, edge.bytes, schedule.rate_cap.value));
+    comms.push_back(start_flow(route, edge.bytes, schedule.rate_cap.value));
   }
-  for (const sg4::CommPtr& comm : comms) {
-    if (comm) comm->wait();
-  }
+  for (const sg4::CommPtr& comm : comms) finish_flow(comm);
 }
 
 // ---- figures ------------------------------------------------------------------------------------
