@@ -42,6 +42,7 @@ class TensorLister {
     if (m_.positions == Positions::Learned) {
       matrix(Role::PositionEmbedding, kEmbeddingLayer, "embedding.position", m_.max_positions,
              m_.hidden, Axis::None);
+      out_.back().partial = layout_.sp;
     }
     matrix(Role::WordEmbedding, kEmbeddingLayer, "embedding.word", s_.vocab, m_.hidden, Axis::Rows);
     out_.back().tied = tied_across_stages;
@@ -185,12 +186,13 @@ void StageParameters::make_buffers(Bucket& bucket) {
   bucket.weight = persistent("weights", bucket.elements, precision_.params, MemoryClass::Weights);
   bucket.gradient =
       persistent("gradients", bucket.elements, precision_.grads, MemoryClass::Gradients);
-  if (precision_.params != DType::F32) {
+  const bool sharded = layout_.zero >= 1 && layout_.dp * layout_.cp > 1;
+  if (precision_.params != DType::F32 || sharded) {
     bucket.master = persistent("master", bucket.shard, DType::F32, MemoryClass::Optimizer);
   }
   bucket.m = persistent("adam_m", bucket.shard, DType::F32, MemoryClass::Optimizer);
   bucket.v = persistent("adam_v", bucket.shard, DType::F32, MemoryClass::Optimizer);
-  if (layout_.zero < 1 || layout_.dp * layout_.cp == 1) return;
+  if (!sharded) return;
   const auto passing = [&](const char* what, DType dtype) {
     return builder_.buffer({.name = prefix_ + what + id, .bytes = Bytes(bucket.shard * bits(dtype) / 8),
                             .memory = MemoryClass::Communication, .dtype = dtype});

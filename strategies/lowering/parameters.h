@@ -32,7 +32,7 @@ struct TensorSpec {
   };
   Role role{};
   std::int32_t layer = 0;
-  std::vector<Part> parts;
+  std::vector<Part> parts{};
   std::int64_t cols = 1;  // vectors are columns
   Axis axis = Axis::None;
   std::int32_t blocks = 1;
@@ -52,9 +52,9 @@ struct Weight {
 /// Parameters that are reduced together: one weight and one gradient buffer, and the optimizer's states.
 /// Layout: tensors in order of completion; those with `partial` gradients last, side by side.
 struct Bucket {
-  BufferId weight, gradient;
-  BufferId master, m, v;                  // `shard` elements; master is none where weights are F32
-  BufferId gradient_shard, weight_shard;  // with zero 1 only
+  BufferId weight{}, gradient{};
+  BufferId master{}, m{}, v{};  // `shard` elements; no master where the weights are F32 and whole
+  BufferId gradient_shard{}, weight_shard{};  // with zero 1 only
   std::int64_t elements = 0;              // padded to a multiple of the shards
   std::int64_t shard = 0;
   std::int64_t partial_begin = 0, partial_elements = 0;

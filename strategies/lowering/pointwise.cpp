@@ -72,16 +72,19 @@ View bias_dropout_add(StageBuilder& b, const std::string& name, Role bias, const
   return y;
 }
 
+View dropout_backward(StageBuilder& b, const std::string& name, const View& dy, const View& mask) {
+  if (!present(mask)) return dy;
+  const View dx = b.temporary(name + "_dropout_grad", dy.rows, dy.cols);
+  b.kernel(name + "_dropout",
+           {.kind = OpKind::DropoutBackward, .dropout = static_cast<float>(b.model.dropout),
+            .dims = {dy.rows, dy.cols}},
+           {dy, mask}, {dx});
+  return dx;
+}
+
 View bias_dropout_backward(StageBuilder& b, const std::string& name, Role bias, const View& dy,
                            const DropoutState& state) {
-  View dx = dy;
-  if (present(state.mask)) {
-    dx = b.temporary(name + "_dropout_grad", dy.rows, dy.cols);
-    b.kernel(name + "_dropout",
-             {.kind = OpKind::DropoutBackward, .dropout = static_cast<float>(b.model.dropout),
-              .dims = {dy.rows, dy.cols}},
-             {dy, state.mask}, {dx});
-  }
+  const View dx = dropout_backward(b, name, dy, state.mask);
   if (b.has(bias)) {
     b.kernel_in(Phase::WeightGrad, name + "_bias",
                 {.kind = OpKind::BiasGrad, .accumulate = true, .dims = {dx.rows, dx.cols}}, {dx},

@@ -42,7 +42,7 @@ View StageBuilder::temporary(const std::string& name, std::int64_t rows, std::in
 
 void StageBuilder::add(Kind kind, std::uint8_t stream, Phase phase, const std::string& name, Op op,
                        std::vector<View> reads, std::vector<View> writes) {
-  const NameId id = plan_.name({.phase = phase, .layer = layer(), .op = name});
+  const NameId id = plan_.name({.phase = phase, .layer = layer(), .op = name, .occurrence = occurrence_});
   const CallId call =
       plan_.call({.op = op, .reads = std::move(reads), .writes = std::move(writes)});
   segment_->ops.push_back({.kind = kind, .stream = stream, .call = call, .name = id});

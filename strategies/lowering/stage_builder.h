@@ -37,6 +37,8 @@ class StageBuilder {
 
   /// Following operations go to `segment`.
   void into(Segment& segment) { segment_ = &segment; }
+  /// Following operations carry this occurrence in their names.
+  void number(std::int32_t occurrence) { occurrence_ = occurrence; }
   std::int32_t layer() const { return segment_->layer; }
 
   /// A framed tensor [rows, cols] named after the current layer; `activation`: kept for backward.
@@ -88,6 +90,7 @@ class StageBuilder {
 
   PlanBuilder& plan_;
   Segment* segment_ = nullptr;
+  std::int32_t occurrence_ = 0;
 };
 
 /// Columns [first, first + count) of a matrix.
@@ -118,6 +121,8 @@ struct DropoutState {
 /// y = dropout(x + bias) + residual.
 View bias_dropout_add(StageBuilder& b, const std::string& name, Role bias, const View& x,
                       const View& residual, DropoutState& state);
+/// Gradient of the input of a dropout: `dy` itself where there is none.
+View dropout_backward(StageBuilder& b, const std::string& name, const View& dy, const View& mask);
 /// Gradient of x; accumulates the gradient of the bias. The residual's gradient is `dy` itself.
 View bias_dropout_backward(StageBuilder& b, const std::string& name, Role bias, const View& dy,
                            const DropoutState& state);
