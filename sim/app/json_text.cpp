@@ -127,7 +127,8 @@ std::string read_text_file(const std::filesystem::path& path) {
   std::ifstream stream(path, std::ios::binary);
   std::ostringstream text;
   text << stream.rdbuf();
-  if (!stream) throw InputError(name, "", "", "cannot be read or is empty", "check its permissions");
+  if (!stream) throw InputError(name, "", "", "cannot be read", "check its permissions");
+  if (text.str().empty()) throw InputError(name, "", "", "is empty", "start from a file in scenarios/runs");
   return text.str();
 }
 

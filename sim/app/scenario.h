@@ -1,7 +1,6 @@
 // A scenario: one training job on one cluster, read from JSON, checked, and ready to be lowered.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 #include "sim/core/cluster.h"
 #include "sim/core/job.h"
 #include "sim/core/layout.h"
+#include "sim/core/plan.h"
 #include "sim/core/workload.h"
 
 namespace gputwin {
@@ -19,13 +19,6 @@ struct Straggler {
   RankId rank{};
   double slowdown = 1.0;
   bool operator==(const Straggler&) const = default;
-};
-
-/// Random factor on every kernel's duration; `sigma` is the standard deviation of its logarithm.
-struct Jitter {
-  double sigma = 0.0;
-  std::uint64_t seed = 0;
-  bool operator==(const Jitter&) const = default;
 };
 
 struct WhatIf {
