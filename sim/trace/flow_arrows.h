@@ -21,7 +21,7 @@ struct Arrow {
 /// others waited, points to each of them.
 class FlowArrows {
  public:
-  static constexpr std::size_t kPending = 1 << 16;  // communications begun by some of their ranks
+  static constexpr std::size_t kPending = 1 << 13;  // communications begun by some of their ranks
 
   FlowArrows(const Plan& plan, const std::vector<RankId>& watched);
 

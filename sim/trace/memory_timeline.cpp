@@ -8,11 +8,11 @@ MemoryTimeline::MemoryTimeline(const Plan& plan, const Program& program)
     : plan_(&plan),
       program_(&program),
       now_(plan.arenas.size()),
-      used_(plan.arenas.size(), false),
+      used_(plan.arenas.size()),
       changed_(plan.arenas.size(), false) {
   for (const BufferId id : program.buffers) {
     const Buffer& buffer = plan.buffers[id.value];
-    used_[buffer.arena.value] = true;
+    used_[buffer.arena.value].set(static_cast<std::size_t>(buffer.memory));
     if (!buffer.persistent) continue;
     now_[buffer.arena.value][static_cast<std::size_t>(buffer.memory)] += buffer.bytes.value;
   }
@@ -21,7 +21,7 @@ MemoryTimeline::MemoryTimeline(const Plan& plan, const Program& program)
 std::vector<MemorySample> MemoryTimeline::initial() const {
   std::vector<MemorySample> samples;
   for (std::uint32_t arena = 0; arena < now_.size(); ++arena) {
-    if (used_[arena]) samples.push_back({0, ArenaId(arena), now_[arena]});
+    if (used_[arena].any()) samples.push_back({0, ArenaId(arena), now_[arena]});
   }
   return samples;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <queue>
 #include <vector>
@@ -28,6 +29,9 @@ class MemoryTimeline {
 
   /// Figures before the first instruction: the persistent buffers. One sample per arena that is used.
   std::vector<MemorySample> initial() const;
+  bool uses(ArenaId arena, MemoryClass memory) const {
+    return used_[arena.value][static_cast<std::size_t>(memory)];
+  }
   /// Task at `position` of the prologue followed by the body ran. Appends what changed to `out`.
   void ran(std::uint32_t body, std::size_t position, Ps start, Ps end, std::vector<MemorySample>& out);
   /// The run is over: applies what follows the last task of its body.
@@ -46,7 +50,8 @@ class MemoryTimeline {
   const Plan* plan_;
   const Program* program_;
   std::vector<std::array<std::int64_t, kMemoryClasses>> now_;  // by arena
-  std::vector<bool> used_, changed_;                           // by arena
+  std::vector<std::bitset<kMemoryClasses>> used_;              // by arena
+  std::vector<bool> changed_;                                  // by arena
   std::priority_queue<Ahead, std::vector<Ahead>, std::greater<>> ahead_;
   std::uint64_t cursor_ = 0;  // next instruction in issue order, counted over bodies
   Ps frontier_ = 0, last_end_ = 0;

@@ -95,30 +95,32 @@ struct PerfettoWriter::Track {
   }
 };
 
-PerfettoWriter::PerfettoWriter(const Plan& plan, const Topology& topology,
-                               const std::filesystem::path& path, PerfettoOptions options)
+PerfettoWriter::PerfettoWriter(const std::filesystem::path& path, const Plan& plan,
+                               const Topology& topology, std::vector<RankId> ranks,
+                               PerfettoOptions options)
     : plan_(plan),
       topology_(topology),
+      ranks_(std::move(ranks)),
       options_(std::move(options)),
       file_(std::make_unique<AtomicFile>(path)),
       tracks_(plan.ranks.size()),
       names_(plan.names.size()),
       arguments_(plan.calls.size()) {
-  auto& ranks = options_.selection.ranks;
-  if (ranks.empty()) {
-    for (std::uint32_t r = 0; r < plan.ranks.size() && r < kMaxTracedRanks; ++r) ranks.push_back(RankId(r));
+  if (ranks_.empty()) {
+    for (std::uint32_t r = 0; r < plan.ranks.size() && r < kMaxTracedRanks; ++r) ranks_.emplace_back(r);
   }
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  if (ranks.size() > kMaxTracedRanks) ranks.resize(kMaxTracedRanks);
+  std::sort(ranks_.begin(), ranks_.end());
+  ranks_.erase(std::unique(ranks_.begin(), ranks_.end()), ranks_.end());
+  if (ranks_.size() > kMaxTracedRanks) ranks_.resize(kMaxTracedRanks);
   std::vector<GpuId> gpus;
-  for (const RankId rank : ranks) {
+  for (const RankId rank : ranks_) {
     tracks_[rank.value] = std::make_unique<Track>(plan, plan.program_of(rank));
     gpus.push_back(plan.ranks[rank.value].gpu);
   }
-  auto& links = options_.selection.links;
+  auto& links = options_.links;
   if (links.empty()) links = links_near(topology, gpus, kMaxTracedLinks);
-  arrows_ = std::make_unique<FlowArrows>(plan, ranks);
+  if (links.size() > kMaxTracedLinks) links.resize(kMaxTracedLinks);
+  arrows_ = std::make_unique<FlowArrows>(plan, ranks_);
   loads_ = std::make_unique<LinkLoad>(topology, links);
   buffer_.reserve(2 * kBufferBytes);
   write_metadata();
@@ -157,7 +159,7 @@ void PerfettoWriter::write_metadata() {
       append_number(buffer_, index);
     };
   };
-  for (const RankId id : options_.selection.ranks) {
+  for (const RankId id : ranks_) {
     const Rank& rank = plan_.ranks[id.value];
     const Program& program = plan_.programs[rank.program.value];
     const std::int64_t process = process_of(id);
@@ -204,7 +206,7 @@ void PerfettoWriter::flow(RankId, RankId, Bytes bytes, const Route& route, Ps st
 bool PerfettoWriter::progress(double) { return error_.empty(); }
 
 void PerfettoWriter::close() {
-  for (const RankId rank : options_.selection.ranks) {
+  for (const RankId rank : ranks_) {
     new_samples_.clear();
     tracks_[rank.value]->memory.finish(new_samples_);
     write_memory(rank, new_samples_);
@@ -333,7 +335,8 @@ void PerfettoWriter::write_memory(RankId rank, const std::vector<MemorySample>& 
     append_string(buffer_, plan_.arenas[sample.arena.value].name + " memory");
     buffer_ += ",\"args\":{";
     for (std::size_t c = 0; c < kMemoryClasses; ++c) {
-      if (c > 0) buffer_.push_back(',');
+      if (!tracks_[rank.value]->memory.uses(sample.arena, static_cast<MemoryClass>(c))) continue;
+      if (buffer_.back() != '{') buffer_.push_back(',');
       buffer_.push_back('"');
       append(buffer_, to_string(static_cast<MemoryClass>(c)));
       buffer_ += "_bytes\":";

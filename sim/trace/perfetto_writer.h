@@ -23,18 +23,14 @@ namespace gputwin {
 
 class AtomicFile;
 
-/// What of a run goes into its trace, whatever its format.
-struct TraceSelection {
-  std::vector<RankId> ranks;  // empty: the first kMaxTracedRanks; more than that are cut
-  std::vector<LinkId> links;  // empty: those near the ranks' GPUs, and the fabric's
-};
+/// More ranks or links than these are not written: the viewer, not the writer, is the limit.
 inline constexpr std::size_t kMaxTracedRanks = 64;
 inline constexpr std::size_t kMaxTracedLinks = 256;
 
 struct PerfettoOptions {
-  TraceSelection selection{};
-  std::vector<Cost> call_costs;  // by CallId; empty: slices carry no cost terms
-  std::string title;             // of the trace: the scenario's name
+  std::string title;              // of the trace: the scenario's name
+  std::vector<LinkId> links;      // whose load is drawn; empty: those near the ranks' GPUs, and the fabric's
+  std::vector<Cost> call_costs;   // by CallId; empty: slices carry no cost terms
 };
 
 struct TraceCounts {
@@ -47,9 +43,10 @@ struct TraceCounts {
 ///         does not throw into the engine: progress() then returns false, close() throws.
 class PerfettoWriter final : public EventSink {
  public:
-  /// `plan` and `topology` must outlive the writer. A path that ends in ".gz" is compressed.
-  PerfettoWriter(const Plan& plan, const Topology& topology, const std::filesystem::path& path,
-                 PerfettoOptions options = {});
+  /// Writes what happens to `ranks` (the first kMaxTracedRanks of them in order; empty: of all). `plan` and
+  /// `topology` must outlive the writer. A path that ends in ".gz" is compressed.
+  PerfettoWriter(const std::filesystem::path& path, const Plan& plan, const Topology& topology,
+                 std::vector<RankId> ranks, PerfettoOptions options = {});
   ~PerfettoWriter() override;  // without close(), nothing is left behind
 
   void op(const OpEvent& event) override;
@@ -80,6 +77,7 @@ class PerfettoWriter final : public EventSink {
 
   const Plan& plan_;
   const Topology& topology_;
+  std::vector<RankId> ranks_;  // written, sorted
   PerfettoOptions options_;
   std::unique_ptr<AtomicFile> file_;
   std::string buffer_, error_;

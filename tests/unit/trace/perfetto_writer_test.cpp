@@ -114,8 +114,8 @@ void tell(const Plan& plan, PerfettoWriter& writer) {
 
 class Written : public ::testing::Test {
  protected:
-  json write(const char* name, PerfettoOptions options = {}) {
-    PerfettoWriter writer(plan_, topology_, folder_ / name, std::move(options));
+  json write(const char* name, PerfettoOptions options = {}, std::vector<RankId> ranks = {}) {
+    PerfettoWriter writer(folder_ / name, plan_, topology_, std::move(ranks), std::move(options));
     tell(plan_, writer);
     writer.close();
     counts_ = writer.counts();
@@ -230,9 +230,7 @@ TEST_F(Written, ShowsTheLoadOfLinks) {
 }
 
 TEST_F(Written, LeavesOutRanksThatAreNotSelected) {
-  PerfettoOptions options;
-  options.selection.ranks = {RankId(1)};
-  const json trace = write("trace.json", options);
+  const json trace = write("trace.json", {}, {RankId(1)});
   for (const json& slice : of_phase(trace, "X")) EXPECT_EQ(slice["pid"], 2);
   EXPECT_EQ(counts_.slices, 2);
   EXPECT_TRUE(of_phase(trace, "s").empty());
@@ -251,7 +249,7 @@ TEST_F(Written, CompressesByNameAndRepeatsItselfByteForByte) {
 
 TEST_F(Written, LeavesNothingBehindWithoutClose) {
   {
-    PerfettoWriter writer(plan_, topology_, folder_ / "trace.json");
+    PerfettoWriter writer(folder_ / "trace.json", plan_, topology_, {});
     tell(plan_, writer);
     EXPECT_EQ(folder_.files().size(), 1u);  // the temporary file
   }
@@ -260,7 +258,7 @@ TEST_F(Written, LeavesNothingBehindWithoutClose) {
 
 TEST_F(Written, RefusesAFolderThatIsNotThere) {
   const fs::path path = (folder_ / "missing") / "trace.json";
-  EXPECT_THROW(PerfettoWriter(plan_, topology_, path), InputError);
+  EXPECT_THROW(PerfettoWriter(path, plan_, topology_, {}), InputError);
 }
 
 std::int64_t resident_bytes() {
@@ -273,7 +271,7 @@ std::int64_t resident_bytes() {
 // A million slices in order on one stream, uncompressed about 160 MB: the process may not grow by 32 MiB.
 TEST_F(Written, WritesAMillionSlicesInBoundedMemory) {
   const auto& body = plan_.programs[0].body;
-  PerfettoWriter writer(plan_, topology_, folder_ / "large.json.gz");
+  PerfettoWriter writer(folder_ / "large.json.gz", plan_, topology_, {});
   const std::int64_t before = resident_bytes();
   const Route route = topology_.route(GpuId(0), GpuId(1));
   for (std::uint32_t b = 0; b < 250'000; ++b) {
