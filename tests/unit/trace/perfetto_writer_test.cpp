@@ -1,11 +1,13 @@
 #include "sim/trace/perfetto_writer.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <boost/iostreams/copy.hpp>
 #include <boost/iostreams/filter/gzip.hpp>
 #include <boost/iostreams/filtering_stream.hpp>
+#include <csignal>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -259,6 +261,27 @@ TEST_F(Written, LeavesNothingBehindWithoutClose) {
 TEST_F(Written, RefusesAFolderThatIsNotThere) {
   const fs::path path = (folder_ / "missing") / "trace.json";
   EXPECT_THROW(PerfettoWriter(path, plan_, topology_, {}), InputError);
+}
+
+// The largest file allowed is 4 KiB, so writing fails on the way. That must stop the run through progress()
+// and be told by close(), not unwind the engine; and no half trace may stay.
+TEST_F(Written, CancelsTheRunWhenTheDiskIsFull) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{4096, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  {
+    PerfettoWriter writer(folder_ / "trace.json", plan_, topology_, {});
+    EXPECT_TRUE(writer.progress(0));
+    for (std::uint32_t body = 0; body < 20'000; ++body) {
+      writer.op({RankId(0), &plan_.programs[0].body[1], body, body * kUs, (body + 1) * kUs});
+    }
+    EXPECT_FALSE(writer.progress(0.5));
+    EXPECT_THROW(writer.close(), InputError);
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_TRUE(folder_.files().empty());
 }
 
 std::int64_t resident_bytes() {
