@@ -1,5 +1,5 @@
-// Random variation of kernel durations, from a counter: no state, so every executor, in whatever order it
-// visits the kernels, draws the same factors.
+// Random variation of kernel durations, from a counter: no state, so every executor, in whatever
+// order it visits the kernels, draws the same factors.
 #pragma once
 
 #include <cmath>
@@ -17,9 +17,10 @@ constexpr std::uint64_t splitmix64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// Factor exp(sigma z) on the duration of a kernel; z is standard normal (Box-Muller) and depends on the seed,
-/// the rank and `instruction` alone: the position in the program, prologue first, then body. A repeated body
-/// therefore draws the same factors again and its period can converge. 1 exactly when sigma is 0.
+/// Factor exp(sigma z) on the duration of a kernel; z is standard normal (Box-Muller) and depends
+/// on the seed, the rank and `instruction` alone: the position in the program, prologue first, then
+/// body. A repeated body therefore draws the same factors again and its period can converge. 1
+/// exactly when sigma is 0.
 inline double jitter_factor(const Jitter& jitter, RankId rank, std::uint64_t instruction) {
   if (jitter.sigma == 0.0) return 1.0;
   const std::uint64_t key = splitmix64(splitmix64(jitter.seed) ^ rank.value) ^ instruction;

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "sim/core/check.h"
-#include "sim/core/plan_text.h"
+#include "sim/core/spelling.h"
 #include "sim/engine/jitter.h"
 
 namespace gputwin {
@@ -232,7 +232,7 @@ bool Run::cancelled() const {
   return time_limit_s_ > 0 && spent.count() > time_limit_s_;
 }
 
-// ---- host ---------------------------------------------------------------------------------------------
+// ---- host ---------------------------------------------------------------------------------------
 
 void Run::advance_host(RankId r) {
   RankState& rank = ranks_[r.value];
@@ -265,7 +265,8 @@ bool Run::next_body(RankId r) {
   return !rank.host_done;
 }
 
-/// Issues one instruction at the current time. False: the host cannot, or is busy with it from now on.
+/// Issues one instruction at the current time. False: the host cannot, or is busy with it from now
+/// on.
 bool Run::issue(RankId r, const Instruction& instruction) {
   RankState& rank = ranks_[r.value];
   switch (instruction.kind) {
@@ -348,7 +349,8 @@ void Run::launched(RankId r, Issued task) {
   calendar_.at(calendar_.now(), [this, r] { advance_host(r); });
 }
 
-/// True if the instruction after the next one to issue belongs to the same group of Sends and Recvs.
+/// True if the instruction after the next one to issue belongs to the same group of Sends and
+/// Recvs.
 bool Run::in_group_with_next(RankId r) const {
   const RankState& rank = ranks_[r.value];
   const auto& part = rank.body < 0 ? rank.program->prologue : rank.program->body;
@@ -371,7 +373,7 @@ std::uint32_t Run::take_sequence(RankId r, const Instruction& instruction) {
                                         : rank.pairs[{peer, r.value}]++;
 }
 
-// ---- streams ------------------------------------------------------------------------------------------
+// ---- streams ------------------------------------------------------------------------------------
 
 void Run::advance_stream(RankId r, std::uint8_t s) {
   RankState& rank = ranks_[r.value];
@@ -537,7 +539,7 @@ void Run::happen(RankId r, std::uint32_t record) {
   }
 }
 
-// ---- interference -------------------------------------------------------------------------------------
+// ---- interference -------------------------------------------------------------------------------
 
 double Run::kernel_speed(RankId r, std::uint8_t s) const {
   const RankState& rank = ranks_[r.value];
@@ -563,7 +565,8 @@ void Run::change_active_collectives(RankId r, int by) {
     schedule_kernel_end(r, rank.kernels[k].stream);
 }
 
-/// Enters the end of the kernel on stream `s` at its present speed; an entry made before counts no more.
+/// Enters the end of the kernel on stream `s` at its present speed; an entry made before counts no
+/// more.
 void Run::schedule_kernel_end(RankId r, std::uint8_t s) {
   std::vector<RunningKernel>& kernels = ranks_[r.value].kernels;
   const auto on_stream = [s](const RunningKernel& k) { return k.stream == s; };
@@ -580,7 +583,7 @@ void Run::schedule_kernel_end(RankId r, std::uint8_t s) {
   });
 }
 
-// ---- costs --------------------------------------------------------------------------------------------
+// ---- costs --------------------------------------------------------------------------------------
 
 Ps Run::kernel_time(RankId r, const Issued& task) const {
   const Call& call = plan_.call(*task.instruction);
@@ -622,7 +625,7 @@ void Run::report_flows(OpKind kind, Bytes bytes, const std::vector<RankId>& memb
   }
 }
 
-// ---- figures ------------------------------------------------------------------------------------------
+// ---- figures ------------------------------------------------------------------------------------
 
 /// One rank has issued all of `body`, or one of its tasks is over.
 void Run::body_left(int body) {
@@ -668,8 +671,8 @@ Part Run::part_of(RankId r, const Instruction& instruction) const {
   return Part::Bubble;
 }
 
-/// Splits [begin, end): at every moment the first of compute, optimizer, communication, copies and host that
-/// is active; bubble where none is.
+/// Splits [begin, end): at every moment the first of compute, optimizer, communication, copies and
+/// host that is active; bubble where none is.
 Breakdown Run::breakdown(const RankState& rank, Ps begin, Ps end) const {
   static constexpr Part kOrder[] = {Part::Compute,   Part::Optimizer, Part::ExposedTp,
                                     Part::ExposedDp, Part::ExposedPp, Part::ExposedEp,
@@ -723,7 +726,7 @@ Execution Run::execution() const {
   return result;
 }
 
-// ---- deadlock -----------------------------------------------------------------------------------------
+// ---- deadlock -----------------------------------------------------------------------------------
 
 Deadlock Run::deadlock() const {
   Deadlock result;
@@ -736,7 +739,8 @@ Deadlock Run::deadlock() const {
   return result;
 }
 
-/// The first thing this rank is stuck on: a communication if there is one, else an event, else its host.
+/// The first thing this rank is stuck on: a communication if there is one, else an event, else its
+/// host.
 Deadlock::Blocked Run::blocked(RankId r) const {
   const RankState& rank = ranks_[r.value];
   const StreamItem* stuck = nullptr;
