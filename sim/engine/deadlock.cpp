@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "sim/core/plan_text.h"
+#include "sim/core/spelling.h"
 #include "sim/engine/stream_core.h"
 
 namespace gputwin::engine {
