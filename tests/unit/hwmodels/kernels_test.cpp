@@ -51,8 +51,8 @@ TEST(Gemm, OneFullWave) {
 TEST(Gemm, OneRowMoreCostsAWave) {
   const Cost cost = gemm_cost(round_device(), {.m = 2561, .n = 1280, .k = 1000});
   EXPECT_NEAR(cost.time.value, 1e-6 + 2 * kBigTile / kBigTileEfficiency, 1e-12);
-  // 105 tiles of 128 x 256 are the fewest: 95 of 200 places stay empty.
-  EXPECT_NEAR(cost.term(Term::Wave).value, 0.95 * kBigTile / kBigTileEfficiency, 1e-12);
+  // Of 200 places the 110 tiles leave 90 empty.
+  EXPECT_NEAR(cost.term(Term::Wave).value, 0.9 * kBigTile / kBigTileEfficiency, 1e-12);
 }
 
 // With p = 1 compute and memory add up: 1 MB at 1 TB/s is 1 us more.
