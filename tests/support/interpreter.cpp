@@ -157,8 +157,19 @@ class Machine {
   }
   bool host_ready(const RankState& rank) {
     if (rank.body >= world_.options.bodies) return false;
+    if (rank.next == 0 && !crosses_ && !ended_before(rank.body)) return false;
     const Instruction& next = list(rank)[rank.next];
     return next.kind != Kind::HostWait || awaited(rank, next)->done;
+  }
+  /// True if every rank has issued and finished all that comes before a body.
+  bool ended_before(int body) const {
+    for (const RankState& rank : world_.ranks) {
+      if (rank.body < body) return false;
+      for (const auto& queue : rank.streams) {
+        if (!queue.empty() && queue.front().body < body) return false;
+      }
+    }
+    return true;
   }
   std::shared_ptr<Token> awaited(const RankState& rank, const Instruction& instruction) const {
     const auto& events = instruction.flags & kPreviousBody ? rank.previous_events : rank.events;
@@ -276,6 +287,7 @@ class Machine {
     Item item;
     item.kind = Item::Kind::Release;
     item.instruction = instruction;
+    item.body = rank.body;
     item.released = block;
     push(rank, block->last_stream, std::move(item));
   }
@@ -461,6 +473,7 @@ class Machine {
 
   World& world_;
   Random random_;
+  bool crosses_ = world_.plan.crosses_iterations();
   std::vector<std::vector<std::uint64_t>> weights_;  // by rank: its streams, then its host
   std::vector<std::pair<std::uint32_t, std::uint32_t>> candidates_;
 };

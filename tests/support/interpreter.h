@@ -4,7 +4,8 @@
 // by communicator and sequence, Send and Recv by ordered pair. Every number is a double whatever its DType,
 // so two legal plans of one model agree to rounding. The machine is adversarial: at each step a seeded random
 // choice picks the host or the stream head that moves, with weights that starve some streams for a while, so
-// a missing synchronisation shows as a wrong number or as a Fault under some seed.
+// a missing synchronisation shows as a wrong number or as a Fault under some seed. If no Wait crosses the
+// border of the body, a body starts when the one before has ended on all ranks.
 //
 // Memory. Alloc makes a new block full of NaN; reading a NaN is a Fault. Free ends the name at host issue: a
 // task issued later that uses the buffer is a Fault. The block itself ends in stream order: when the stream

@@ -496,9 +496,11 @@ void adam(Work& work) {
   constexpr double kBeta1 = 0.9, kBeta2 = 0.95;
   const double correction1 = 1.0 - std::pow(kBeta1, work.step);
   const double correction2 = 1.0 - std::pow(kBeta2, work.step);
-  Array& master = output(work, 0, n);
-  Array& first = output(work, 1, n);
-  Array& second = output(work, 2, n);
+  // Without a master copy (three outputs) the weight itself is updated.
+  const bool has_master = work.writes.size() > 3;
+  Array& first = output(work, has_master ? 1 : 0, n);
+  Array& second = output(work, has_master ? 2 : 1, n);
+  Array& master = output(work, has_master ? 0 : 2, n);
   for (std::int64_t k = 0; k < n; ++k) {
     const double g = grad[k] * clip;
     first[k] = kBeta1 * first[k] + (1.0 - kBeta1) * g;
@@ -506,7 +508,7 @@ void adam(Work& work) {
     master[k] -= work.options.learning_rate * (first[k] / correction1) /
                  (std::sqrt(second[k] / correction2) + work.options.adam_epsilon);
   }
-  output(work, 3, n) = master;
+  if (has_master) output(work, 3, n) = master;
 }
 
 }  // namespace

@@ -90,17 +90,21 @@ std::shared_ptr<Block> block_of(const RankState& rank, const World& world, Buffe
   return found == rank.last.end() ? nullptr : found->second;
 }
 
-/// Which bytes of the non-framed persistent buffers of a rank have got their initial value.
+/// Initial values of unframed buffers of one rank by element; also of buffers that are allocated later (a
+/// weight shard that is only written by the optimizer links its master to the weights).
 class Known {
  public:
-  void mark(const View& view, std::int64_t index) { flags_[key(view, index)] = true; }
-  bool has(const View& view, std::int64_t index) const { return flags_.count(key(view, index)) > 0; }
+  void set(const View& view, std::int64_t index, double value) { values_[key(view, index)] = value; }
+  std::optional<double> get(const View& view, std::int64_t index) const {
+    const auto found = values_.find(key(view, index));
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  }
 
  private:
   static std::pair<std::uint32_t, std::int64_t> key(const View& view, std::int64_t index) {
     return {view.buffer.value, element_index(view, index) * element_bytes(view.dtype)};
   }
-  std::map<std::pair<std::uint32_t, std::int64_t>, bool> flags_;
+  std::map<std::pair<std::uint32_t, std::int64_t>, double> values_;
 };
 
 void fill_inputs(World& world, RankState& rank) {
@@ -131,22 +135,21 @@ void fill_parameters(World& world, RankState& rank, Known& known) {
     }
     for (std::int64_t k = 0; k < parameter.rows * parameter.cols; ++k) {
       const std::int64_t row = cut.row(k / parameter.cols), column = cut.column(k % parameter.cols);
-      block->set_element(parameter.weight, k,
-                         initial_value(parameter, row, column, cut.cols(), world.options));
-      known.mark(parameter.weight, k);
+      const double value = initial_value(parameter, row, column, cut.cols(), world.options);
+      block->set_element(parameter.weight, k, value);
+      known.set(parameter.weight, k, value);
     }
   }
 }
 
-/// Gives `to` the value of `from`, unless it has one or `from` has none. Only persistent, unframed buffers.
+/// Gives `to` the value of `from`, unless it has one or `from` has none.
 void inherit(World& world, RankState& rank, Known& known, const View& to, std::int64_t to_index,
              const View& from, std::int64_t from_index) {
   const Buffer& target = world.plan.buffers.at(to.buffer.value);
-  if (!target.persistent || target.framed || target.seed != 0) return;
-  if (known.has(to, to_index) || !known.has(from, from_index)) return;
-  const auto source_block = block_of(rank, world, from.buffer);
-  block_of(rank, world, to.buffer)->set_element(to, to_index, source_block->element(from, from_index));
-  known.mark(to, to_index);
+  const auto value = known.get(from, from_index);
+  if (target.framed || target.seed != 0 || !value || known.get(to, to_index)) return;
+  known.set(to, to_index, *value);
+  if (target.persistent) block_of(rank, world, to.buffer)->set_element(to, to_index, *value);
 }
 
 /// Passes initial values on along one call: master = weight for optimizers, a weight shard is its part of the
