@@ -72,6 +72,7 @@ struct MemoryCost {
   Bytes communicators{};   // NCCL buffers of all communicators of the rank
   Bytes workspace{};       // cuBLAS and others, inside the allocator
   double reserved_over_allocated = 1.0;
+  Bytes capacity{};        // memory of the device; 0: unknown, nothing is refused
 };
 
 }  // namespace gputwin

@@ -5,7 +5,9 @@
 // Semantics (DESIGN 2). One host thread per rank issues the instructions in vector order, each at a launch
 // cost. Instructions of one stream run in order; Record and Wait order streams, and a Wait means the latest
 // Record of its event that was issued before it. Collectives match by communicator and sequence number,
-// Send/Recv by ordered pair of ranks and sequence number. Alloc and Free act at host issue.
+// Send/Recv by ordered pair of ranks and sequence number. Alloc and Free act at host issue. The body repeats:
+// if no wait crosses the border (kPreviousBody), a body starts when the one before has ended on all ranks;
+// if one does, nothing but the plan's own events and stream order separates the bodies.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +31,7 @@ constexpr bool is_task(Kind k) { return k <= Kind::HostTask; }
 enum : std::uint16_t {
   kGrouped = 1,          // Send/Recv: adjacent ones with this flag start and end together (ncclGroupStart)
   kPreviousBody = 2,     // Wait/HostWait: the Record of the previous body (the prologue's at first)
+  kDerived = 4,          // Record/Wait made by synchronise(), which replaces them when it runs again
 };
 
 inline constexpr std::uint32_t kNoFrame = 0xffffffffu;
@@ -222,5 +225,8 @@ struct Plan {
   /// True if some Wait or HostWait refers to the previous body.
   bool crosses_iterations() const;
 };
+
+/// Buffers that a program's instructions, parameters, inputs and loss mention, ascending.
+std::vector<BufferId> used_buffers(const Plan& plan, const Program& program);
 
 }  // namespace gputwin

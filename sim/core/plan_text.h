@@ -1,4 +1,4 @@
-// Plans as text: what tests write by hand and what `--dump-plan` prints. parse(print(p)) == p.
+// Plans as text: what tests write by hand and what `--dump-plan` prints. print(parse(print(p))) == print(p).
 //
 // One item per line, words separated by blanks, `key=value` for fields (omitted: default), "#" comments.
 //
@@ -16,6 +16,7 @@
 //   body
 //     kernel compute F/L0/fc1 @0 gemm m=4 n=8 k=8 tb : x w : y     # stream, name, @frame, op : reads : writes
 //     kernel compute F/L0/fc1#1 @0 gemm … : x[0:2,0:8] w : y[0:2]  # [rows,cols] of the buffer's own shape
+//                                                      # or any view: x{offset,rows,cols,ld,dtype}
 //     record compute e0
 //     wait tp e0                                       # `wait tp e0 previous`
 //     collective tp F/L0/tp @0 all_reduce slot=tp n=32 : y : y
@@ -38,17 +39,5 @@ std::string to_text(const Plan& plan);
 std::string to_text(const Plan& plan, const Program& program);
 /// Throws InputError with file "plan" and pointer "line N".
 Plan parse_plan(std::string_view text);
-
-// Spellings shared by plan text, JSON output and traces.
-std::string_view to_string(Kind);
-std::string_view to_string(OpKind);
-std::string_view to_string(DType);
-std::string_view to_string(Phase);
-std::string_view to_string(MemoryClass);
-std::string_view to_string(Domain);
-std::string_view to_string(StreamKind);
-std::string_view to_string(Activation);
-std::string_view to_string(AttentionKernel);
-std::string_view to_string(CopyKind);
 
 }  // namespace gputwin

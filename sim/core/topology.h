@@ -69,7 +69,6 @@ class Topology {
   PathKind path(GpuId a, GpuId b) const;
 
  private:
-  struct NodeLinks;  // first link ids of one node
   LinkId add_link(LinkKind kind, BytesPerSecond capacity, std::int32_t node, std::int32_t index,
                   std::int32_t level = 0);
   void add_node(const NodeType& type, std::int32_t node);

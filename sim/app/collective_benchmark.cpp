@@ -1,0 +1,105 @@
+#include "sim/app/collective_benchmark.h"
+
+#include <algorithm>
+
+#include "sim/core/check.h"
+#include "sim/core/error.h"
+#include "sim/core/plan_builder.h"
+#include "sim/core/verify.h"
+
+namespace gputwin {
+namespace {
+
+/// Remembers when each instruction of rank 0 ran.
+class Rank0Times final : public EventSink {
+ public:
+  void op(const OpEvent& e) override {
+    if (e.rank.value == 0) times_.push_back(e.end - e.start);
+  }
+  void flow(RankId, RankId, Bytes, const Route&, Ps, Ps) override {}
+  bool progress(double) override { return true; }
+  const std::vector<Ps>& times() const { return times_; }
+
+ private:
+  std::vector<Ps> times_;
+};
+
+// One program for all ranks. Sizes are rounded up to whole elements on every rank, as nccl-tests does down.
+Plan benchmark_plan(OpKind kind, std::int32_t ranks, const std::vector<std::int64_t>& shards) {
+  PlanBuilder builder;
+  builder.arena({"gpu", Bytes(0)});
+  const std::int64_t n = ranks, largest = *std::max_element(shards.begin(), shards.end()) * n;
+  const BufferId buffer = builder.buffer({.name = "data", .bytes = Bytes(largest * 4), .persistent = true});
+  const BufferId result = builder.buffer({.name = "result", .bytes = Bytes(largest * 4), .persistent = true});
+  Program program;
+  program.name = "rank";
+  program.streams = {{"comm", StreamKind::Communication}};
+  program.slots = {{"world", Domain::Dp, false}};
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const std::int64_t all = shards[i] * n;
+    Call call;
+    call.op.kind = kind;
+    call.op.slot = SlotId(0);
+    call.op.dims[0] = all;
+    const auto view = [](BufferId b, std::int64_t elements) { return View{b, 0, 1, elements, elements, DType::F32}; };
+    const bool in_place = kind == OpKind::AllReduce || kind == OpKind::Broadcast;
+    call.reads = {view(buffer, kind == OpKind::AllGather ? shards[i] : all)};
+    call.writes = {view(in_place ? buffer : result, kind == OpKind::ReduceScatter ? shards[i] : all)};
+    const NameId name = builder.name({Phase::Reduce, -1, "collective", static_cast<std::int32_t>(i)});
+    program.body.push_back({.kind = Kind::Collective, .call = builder.call(call).value, .name = name.value});
+  }
+  program.buffers = {buffer, result};
+  builder.program(std::move(program));
+  Communicator world{"world", {}};
+  for (std::int32_t r = 0; r < ranks; ++r) {
+    world.members.emplace_back(static_cast<std::uint32_t>(r));
+    builder.rank({ProgramId(0), GpuId(static_cast<std::uint32_t>(r)), 1.0, {0}});
+  }
+  builder.communicator(std::move(world));
+  return std::move(builder).take();
+}
+
+double bus_factor(OpKind kind, double n) {
+  if (kind == OpKind::AllReduce) return 2.0 * (n - 1.0) / n;
+  return kind == OpKind::Broadcast ? 1.0 : (n - 1.0) / n;
+}
+
+}  // namespace
+
+std::vector<CollectiveMeasurement> measure_collective(OpKind kind, std::int32_t ranks,
+                                                      const std::vector<Bytes>& sizes, const CostModel& costs,
+                                                      const Topology& topology, Executor& executor) {
+  if (ranks < 2 || ranks > topology.gpus()) {
+    throw InputError("--ranks", "ranks", std::to_string(ranks), "does not fit the cluster",
+                     "2 to " + std::to_string(topology.gpus()) + " ranks");
+  }
+  std::vector<std::int64_t> shards;
+  for (const Bytes size : sizes) {
+    shards.push_back(std::max<std::int64_t>(1, size.value / 4 / ranks));
+  }
+  const Plan plan = benchmark_plan(kind, ranks, shards);
+  verify_or_throw(plan, "collective benchmark");
+  RunOptions options;
+  options.fold = Fold::Off;
+  options.transfers = Transfers::AllSimGrid;
+  Rank0Times sink;
+  const ExecutionOutcome outcome = executor.run(plan, costs, topology, options, &sink);
+  GPUTWIN_CHECK(std::holds_alternative<Execution>(outcome), "a sequence of collectives cannot deadlock");
+  GPUTWIN_CHECK(sink.times().size() == shards.size(), "rank 0 runs every collective once");
+  std::vector<GpuId> members;
+  for (const Rank& r : plan.ranks) members.push_back(r.gpu);
+  std::vector<CollectiveMeasurement> rows;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    CollectiveMeasurement row;
+    row.size = Bytes(shards[i] * ranks * 4);
+    row.time = to_seconds(sink.times()[i]);
+    row.algorithm_GBps = static_cast<double>(row.size.value) / row.time.value / 1e9;
+    row.bus_GBps = row.algorithm_GBps * bus_factor(kind, ranks);
+    row.schedule = costs.collective(kind, row.size, members);
+    row.flows = static_cast<std::int64_t>(row.schedule.edges.size());
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace gputwin

@@ -1,0 +1,188 @@
+#include "sim/app/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "hwmodels/flops.h"
+#include "hwmodels/hardware_model.h"
+#include "sim/app/data_directory.h"
+#include "sim/app/memory_figures.h"
+#include "sim/app/uncertainty.h"
+#include "sim/engine/reference_executor.h"
+#include "sim/engine/simgrid_executor.h"
+#include "sim/trace/perfetto_writer.h"
+#include "strategies/strategy.h"
+
+namespace gputwin {
+namespace {
+
+/// Hands every event to two sinks: the trace and the caller's.
+class BothSinks final : public EventSink {
+ public:
+  BothSinks(EventSink& first, EventSink* second) : first_(first), second_(second) {}
+  void op(const OpEvent& e) override {
+    first_.op(e);
+    if (second_ != nullptr) second_->op(e);
+  }
+  void flow(RankId from, RankId to, Bytes bytes, const Route& route, Ps start, Ps end) override {
+    first_.flow(from, to, bytes, route, start, end);
+    if (second_ != nullptr) second_->flow(from, to, bytes, route, start, end);
+  }
+  bool progress(double fraction) override {
+    first_.progress(fraction);
+    return second_ == nullptr || second_->progress(fraction);
+  }
+
+ private:
+  EventSink& first_;
+  EventSink* second_;
+};
+
+void apply_what_if(const WhatIf& what_if, Plan& plan) {
+  for (const Straggler& s : what_if.stragglers) plan.ranks.at(s.rank.value).slowdown = s.slowdown;
+  if (what_if.jitter) plan.jitter = *what_if.jitter;
+}
+
+/// Single changes to a layout that save memory, cheapest in time first.
+std::vector<std::pair<std::string, Layout>> lighter_layouts(const Layout& from) {
+  std::vector<std::pair<std::string, Layout>> list;
+  const auto add = [&](std::string what, auto change) {
+    Layout changed = from;
+    change(changed);
+    if (!(changed == from)) list.emplace_back(std::move(what), std::move(changed));
+  };
+  if (from.zero == 0 && from.dp > 1) add("layout.zero=1", [](Layout& l) { l.zero = 1; });
+  if (from.tp > 1) add("layout.sp=true", [](Layout& l) { l.sp = true; });
+  if (from.recompute == Recompute::None) {
+    add("layout.recompute=selective", [](Layout& l) { l.recompute = Recompute::Selective; });
+  }
+  add("layout.recompute=full", [](Layout& l) { l.recompute = Recompute::Full; });
+  add("layout.recompute=full, layout.zero=1, layout.sp=true", [](Layout& l) {
+    l.recompute = Recompute::Full;
+    if (l.dp > 1) l.zero = 1;
+    l.sp = l.tp > 1;
+  });
+  return list;
+}
+
+Outcome<Plan> plan_of(const Scenario& scenario, const Layout& layout) {
+  return make_plan(scenario.workload, scenario.cluster, layout, scenario.job);
+}
+
+/// The first lighter layout that fits, as text; empty memory needs no advice.
+std::string what_fits(const Scenario& scenario, const CostModel& costs, const Topology& topology) {
+  for (const auto& [what, layout] : lighter_layouts(scenario.layout)) {
+    const Outcome<Plan> outcome = plan_of(scenario, layout);
+    const Plan* plan = std::get_if<Plan>(&outcome);
+    if (plan == nullptr) continue;
+    if (!memory_shortage(*plan, predict_memory(*plan, costs, topology), topology)) return what + " fits";
+  }
+  return "no change of recompute, zero or sp fits: use more GPUs per model (layout.tp, layout.pp) or a smaller "
+         "layout.micro_batch";
+}
+
+/// Ranks worth drawing: the simulated ones, at most `limit`, spread over the stages.
+std::vector<RankId> traced_ranks(const Plan& plan, std::size_t limit) {
+  std::vector<RankId> ranks;
+  std::vector<char> seen(plan.programs.size(), 0);
+  for (std::uint32_t r = 0; r < plan.ranks.size() && ranks.size() < limit; ++r) {
+    char& done = seen[plan.ranks[r].program.value];
+    if (done == 0) ranks.emplace_back(r);
+    done = 1;
+  }
+  return ranks;
+}
+
+void add_rates(const Scenario& scenario, const HardwareModel& costs, const Plan& plan, RunResult& result) {
+  const double seconds = to_seconds(result.execution.iteration).value;
+  const auto samples = static_cast<double>(scenario.job.global_batch);
+  result.samples_per_s = samples / seconds;
+  result.tokens_per_s = samples * static_cast<double>(scenario.job.sequence) / seconds;
+  const auto* transformer = std::get_if<Transformer>(&scenario.workload);
+  if (transformer == nullptr) return;
+  const auto gpus = static_cast<double>(plan.ranks.size());
+  const IterationFlops flops = iteration_flops(*transformer, scenario.job, scenario.layout);
+  double peak = 0;
+  for (const Rank& rank : plan.ranks) {
+    peak += costs.device(costs.topology().device_kind(rank.gpu)).dense_peak(scenario.job.precision.compute).value;
+  }
+  result.model_tflops_per_gpu = flops.model.value / seconds / gpus / 1e12;
+  result.hardware_tflops_per_gpu = flops.hardware.value / seconds / gpus / 1e12;
+  result.mfu = flops.model.value / seconds / peak;
+  result.hfu = flops.hardware.value / seconds / peak;
+}
+
+void add_warnings(const HardwareModel& costs, RunResult& result) {
+  result.warnings = costs.notes();
+  for (const RoleMemory& role : result.memory) {
+    const double used = static_cast<double>(role.figures.device.value) / static_cast<double>(role.capacity.value);
+    if (role.capacity.value > 0 && used > 0.95) {
+      result.warnings.push_back(fmt::format("{} fills {:.0f} % of GPU memory: a fragmented allocator or a longer "
+                                            "sample may not fit",
+                                            role.role, used * 100.0));
+    }
+  }
+  if (!result.execution.period_converged) {
+    result.warnings.push_back("the period still changed after eight iterations; iteration_time_s is the last one");
+  }
+}
+
+std::unique_ptr<Executor> executor_of(ExecutorKind kind) {
+  switch (kind) {
+    case ExecutorKind::Simgrid: return std::make_unique<SimgridExecutor>();
+    case ExecutorKind::Reference: break;
+  }
+  return std::make_unique<ReferenceExecutor>();
+}
+
+}  // namespace
+
+Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs, const Topology& topology) {
+  Outcome<Plan> outcome = plan_of(scenario, scenario.layout);
+  if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
+  PreparedRun prepared{std::move(std::get<Plan>(outcome)), {}};
+  apply_what_if(scenario.what_if, prepared.plan);
+  prepared.memory = predict_memory(prepared.plan, costs, topology);
+  if (auto shortage = memory_shortage(prepared.plan, prepared.memory, topology)) {
+    shortage->fix = what_fits(scenario, costs, topology);
+    return std::move(*shortage);
+  }
+  return prepared;
+}
+
+RunOutcome run(const Scenario& scenario, const RunRequest& request) {
+  const Topology topology(scenario.cluster);
+  const HardwareModel costs(topology, scenario.job, data_directory() / "hwmodels");
+  Outcome<PreparedRun> outcome = prepare(scenario, costs, topology);
+  if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
+  PreparedRun& prepared = std::get<PreparedRun>(outcome);
+
+  std::unique_ptr<PerfettoWriter> trace;
+  std::unique_ptr<BothSinks> both;
+  if (!request.trace.empty()) {
+    trace = std::make_unique<PerfettoWriter>(request.trace, prepared.plan, topology,
+                                             traced_ranks(prepared.plan, request.trace_ranks));
+    both = std::make_unique<BothSinks>(*trace, request.sink);
+  }
+  EventSink* sink = both ? both.get() : request.sink;
+  ExecutionOutcome executed = executor_of(request.executor)->run(prepared.plan, costs, topology, request.options, sink);
+  if (auto* deadlock = std::get_if<Deadlock>(&executed)) return std::move(*deadlock);
+  if (std::holds_alternative<Cancelled>(executed)) return Cancelled{};
+  if (trace) trace->close();
+
+  RunResult result;
+  result.scenario = scenario.name;
+  result.execution = std::move(std::get<Execution>(executed));
+  result.memory = std::move(prepared.memory);
+  add_rates(scenario, costs, prepared.plan, result);
+  const Uncertainty interval = uncertainty(prepared.plan, result.execution, costs, topology);
+  result.low = interval.low;
+  result.high = interval.high;
+  result.extrapolated = interval.extrapolated;
+  add_warnings(costs, result);
+  return result;
+}
+
+}  // namespace gputwin

@@ -1,0 +1,41 @@
+// One run: scenario in, figures out. The place where strategies, hardware models and an executor meet.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "sim/app/scenario.h"
+#include "sim/core/executor.h"
+#include "sim/core/run_result.h"
+
+namespace gputwin {
+
+enum class ExecutorKind : std::uint8_t { Simgrid, Reference };
+
+struct RunRequest {
+  ExecutorKind executor = ExecutorKind::Simgrid;
+  RunOptions options{};
+  EventSink* sink = nullptr;               // progress, or null
+  std::filesystem::path trace;             // empty: none
+  std::size_t trace_ranks = 64;            // at most this many ranks are written
+};
+
+/// Everything between the scenario and the executor, made once and kept for explaining and tracing.
+struct PreparedRun {
+  Plan plan;
+  std::vector<RoleMemory> memory;  // by program
+};
+
+/// Lowers the scenario to a plan and predicts its memory. Infeasible: the layout cannot be, or some rank needs
+/// more memory than its GPU or its host has; then `fix` names the nearest change that fits.
+Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs, const Topology& topology);
+
+/// The result of a run, or why there is none.
+using RunOutcome = std::variant<RunResult, Infeasible, Deadlock, Cancelled>;
+
+/// Simulates `scenario`. Errors: InputError for an unknown device or unwritable trace.
+RunOutcome run(const Scenario& scenario, const RunRequest& request);
+
+}  // namespace gputwin

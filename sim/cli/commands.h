@@ -1,0 +1,19 @@
+// One function per command: adds itself to the parser and returns what to do when chosen.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace gputwin::cli {
+
+/// Exit codes (DESIGN 5).
+enum Exit : int { kDone = 0, kBoundBreached = 1, kBadInput = 2, kInfeasible = 3, kOurBug = 4 };
+
+using Action = std::function<int()>;
+
+Action add_run(CLI::App& app);
+Action add_list(CLI::App& app);
+Action add_collective(CLI::App& app);
+Action add_explain(CLI::App& app);
+
+}  // namespace gputwin::cli

@@ -1,0 +1,53 @@
+// gputwin: predicts training jobs on GPU clusters. The only place that prints errors and chooses exit codes.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <map>
+
+#include "sim/cli/commands.h"
+#include "sim/core/check.h"
+#include "sim/core/error.h"
+
+namespace {
+
+using namespace gputwin;
+
+int dispatch(int argc, char** argv) {
+  CLI::App app{"gputwin predicts how a training job runs on a GPU cluster: time, memory, and where it goes."};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", GPUTWIN_VERSION);
+  app.footer("Example: gputwin run gpt3_175b__a100_128x8__tp8_pp16_dp8 --set layout.sp=true");
+  std::map<const CLI::App*, cli::Action> actions;
+  for (const auto add : {cli::add_run, cli::add_list, cli::add_collective, cli::add_explain}) {
+    cli::Action action = add(app);
+    actions[app.get_subcommands(nullptr).back()] = std::move(action);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& e) {
+    return app.exit(e);
+  } catch (const CLI::CallForAllHelp& e) {
+    return app.exit(e);
+  } catch (const CLI::CallForVersion& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    fmt::print(stderr, "gputwin: {}\nTry: gputwin --help\n", e.what());
+    return cli::kBadInput;
+  }
+  return actions.at(app.get_subcommands().front())();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return dispatch(argc, argv);
+  } catch (const gputwin::InputError& e) {
+    fmt::print(stderr, "gputwin: {}\n", e.what());
+    return gputwin::cli::kBadInput;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "gputwin: this is a bug in gputwin, please report it: {}\n", e.what());
+    return gputwin::cli::kOurBug;
+  }
+}

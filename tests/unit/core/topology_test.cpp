@@ -1,0 +1,87 @@
+#include "sim/core/topology.h"
+
+#include "sim/core/cost.h"
+
+namespace gputwin {
+namespace {
+
+using namespace literals;
+
+// `nodes` DGX-like nodes of eight GPUs with one 25 GB/s adapter each.
+Cluster dgx(std::int32_t nodes, std::vector<FabricLevel> levels, bool rails, std::int32_t nics = 8) {
+  NodeType type;
+  type.device = "a100-sxm-80gb";
+  type.gpus = 8;
+  type.intra = {IntraKind::NvSwitch, 300.0_GBps, 1.0, 0};
+  type.pcie = {4, 25.0_GBps, 25.0_GBps, 2, 1.0};
+  type.host.dram = 200.0_GBps;
+  type.nics = {nics, 25.0_GBps, 1.0};
+  Cluster cluster;
+  cluster.groups = {{type, nodes}};
+  cluster.fabric = {FabricKind::InfiniBand, rails, std::move(levels), 1.0_us, 0.5_us};
+  return cluster;
+}
+
+std::string path_of(const Topology& topology, std::uint32_t from, std::uint32_t to) {
+  std::string text;
+  for (const LinkId link : topology.route(GpuId(from), GpuId(to))) {
+    text += (text.empty() ? "" : " > ") + topology.link_name(link);
+  }
+  return text;
+}
+
+TEST(Topology, GoesOverNvSwitchInsideANode) {
+  const Topology t(dgx(2, {{2, 1.0}}, true));
+  EXPECT_EQ(path_of(t, 1, 3), "node 0 gpu 1 NVLink up > node 0 gpu 3 NVLink down");
+}
+
+// A full-bisection leaf can carry everything below it, so only the adapters can be bottlenecks.
+TEST(Topology, LeavesOutLinksThatCannotBeBottlenecks) {
+  const Topology t(dgx(4, {{2, 1.0}, {4, 1.0}}, true));
+  EXPECT_EQ(path_of(t, 0, 24), "node 0 nic 0 up > node 3 nic 0 down");
+}
+
+// Four nodes per leaf and rail, 4:1 oversubscribed: uplink 4 x 25 / 4 = 25 GB/s, used only across leaves.
+TEST(Topology, PassesOversubscribedUplinksAcrossLeaves) {
+  const Topology t(dgx(8, {{4, 4.0}, {8, 1.0}}, true));
+  EXPECT_EQ(path_of(t, 0, 24), "node 0 nic 0 up > node 3 nic 0 down");
+  const Route across = t.route(GpuId(1), GpuId(33));
+  ASSERT_EQ(across.count, 4);
+  EXPECT_EQ(t.link(across.links[1]).kind, LinkKind::FabricUp);
+  EXPECT_DOUBLE_EQ(t.link(across.links[1]).capacity.value, 25e9);
+  // One adapter and three switches: 1 us + 3 x 0.5 us.
+  EXPECT_DOUBLE_EQ(across.latency.value, 2.5e-6);
+}
+
+TEST(Topology, SharesAnAdapterAmongGpus) {
+  const Topology t(dgx(2, {{2, 1.0}}, false, 2));
+  EXPECT_EQ(t.nic_of(GpuId(3)), 0);
+  EXPECT_EQ(t.nic_of(GpuId(4)), 1);
+  EXPECT_EQ(path_of(t, 3, 12), "node 0 nic 0 up > node 1 nic 1 down");
+}
+
+TEST(Topology, CopiesPassTheSharedPcieSwitch) {
+  const Topology t(dgx(1, {}, false));
+  const Route a = t.copy_route(GpuId(0), CopyKind::HostToDevice);
+  const Route b = t.copy_route(GpuId(1), CopyKind::HostToDevice);
+  EXPECT_EQ(a.links[1], b.links[1]);
+  EXPECT_NE(a.links[2], b.links[2]);
+}
+
+// A ring of eight over NVSwitch: every GPU sends 2 x 7/8 x 80 MB = 140 MB at 300 GB/s; 10 us of steps.
+TEST(ClosedForm, IsLatencyPlusTheSlowestLink) {
+  const Topology t(dgx(1, {}, false));
+  CollectiveSchedule ring;
+  std::vector<GpuId> members;
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    members.emplace_back(i);
+    ring.edges.push_back({i, (i + 1) % 8, Bytes(140'000'000)});
+  }
+  ring.latency = 10.0_us;
+  EXPECT_DOUBLE_EQ(closed_form(ring, members, t).value, 10e-6 + 140e6 / 300e9);
+  ring.rate_cap = 100.0_GBps;
+  EXPECT_DOUBLE_EQ(closed_form(ring, members, t).value, 10e-6 + 140e6 / 100e9);
+}
+
+}  // namespace
+}  // namespace gputwin
