@@ -24,7 +24,7 @@
 //  BiasDropoutAdd       {t,h}            x [, bias], residual           y = x + bias + residual
 //  BiasGrad             {t,h}            dy                             dbias+=
 //  DropoutBackward      {t,h}            dy                             dx      (dropout 0: a copy)
-//  Rope                 {t,a,g,d}        qkv                            qkv     in place; `inverse` backward
+//  Rope                 {t,a,g,d,s}      qkv                            qkv     in place; `inverse` backward
 //  EmbeddingForward     {t,h,v}          tokens, table                  y       rows outside the shard give 0
 //  EmbeddingBackward    {t,h,v}          tokens, dy                     dtable+=
 //  PositionAdd          {t,h}            x, table                       y
@@ -47,6 +47,13 @@
 //  Broadcast            {n}              x                              x       from member `root`
 //  SendTo / RecvFrom    {n}              x / -                          - / x
 //  CopyBytes            {n}              x                              y       H2D, D2H, D2D, NVMe by `copy`
+//
+// Rows of [t, *] are ordered sample by sample. Rope turns the pairs (x, x + d/2) of the first a + g heads of
+// each row by (row mod s) x 10000^(-2x/d). PositionAdd and PositionGrad take table row (row mod table rows).
+// Causal: query i of s sees keys 0 .. i + u - s. Gated activations: x is [gate | up], y = act(gate) x up.
+// Query head h uses key head h / (a / g). `slot` of Embedding*, LogitsSum and CrossEntropyBackward: the rank
+// holds rows (columns) [i v, (i + 1) v) of the vocabulary, i its member index. AdamStep without a master
+// copy writes m, v, weight and updates the weight itself.
 #pragma once
 
 #include <array>

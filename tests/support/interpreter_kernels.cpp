@@ -394,25 +394,21 @@ void embedding(Work& work) {
   }
 }
 
-/// Learned positions. Row r of the shard stands at position (member x t + r) mod sequence.
+/// Learned positions: row r takes table row r mod (rows of the table).
 void position(Work& work) {
   const std::int64_t t = work.op.dims[0], h = work.op.dims[1];
   const bool forward = work.op.kind == OpKind::PositionAdd;
   const Array& x = input(work, 0, t * h);
-  const std::size_t table_size =
-      forward ? (need(work.reads.size() > 1, "the position table is missing"), work.reads[1].size())
-              : (need(!work.writes.empty(), "the table's gradient is missing"), work.writes[0].size());
-  const std::int64_t rows = static_cast<std::int64_t>(table_size) / h;
-  const std::int64_t sequence = work.op.dims[2] > 0 ? work.op.dims[2] : rows;
-  need(sequence <= rows, "the position table is shorter than the sequence");
-  Array& to = output(work, 0, forward ? t * h : rows * h);
+  need(!forward || work.reads.size() > 1, "the position table is missing");
+  need(!work.writes.empty(), "an output is missing");
+  const std::int64_t size =
+      static_cast<std::int64_t>(forward ? work.reads[1].size() : work.writes[0].size());
+  need(size > 0 && size % h == 0, "the position table has other columns");
+  Array& to = output(work, 0, forward ? t * h : size);
   if (!forward && !work.op.accumulate) std::fill(to.begin(), to.end(), 0.0);
-  for (std::int64_t r = 0; r < t; ++r) {
-    const std::int64_t at = (work.member * t + r) % sequence;
-    for (std::int64_t c = 0; c < h; ++c) {
-      if (forward) to[r * h + c] = x[r * h + c] + work.reads[1][at * h + c];
-      else to[at * h + c] += x[r * h + c];
-    }
+  for (std::int64_t k = 0; k < t * h; ++k) {
+    if (forward) to[k] = x[k] + work.reads[1][k % size];
+    else to[k % size] += x[k];
   }
 }
 
