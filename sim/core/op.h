@@ -52,8 +52,8 @@
 // each row by (row mod s) x 10000^(-2x/d). PositionAdd and PositionGrad take table row (row mod table rows).
 // Causal: query i of s sees keys 0 .. i + u - s. Gated activations: x is [gate | up], y = act(gate) x up.
 // Query head h uses key head h / (a / g). `slot` of Embedding*, LogitsSum and CrossEntropyBackward: the rank
-// holds rows (columns) [i v, (i + 1) v) of the vocabulary, i its member index. AdamStep without a master
-// copy writes m, v, weight and updates the weight itself.
+// holds rows (columns) [i v, (i + 1) v) of the vocabulary, i its member index. CastCopy with `slot` takes
+// elements [i n, (i + 1) n) of x. AdamStep without a master copy writes m, v, weight and updates the weight.
 #pragma once
 
 #include <array>

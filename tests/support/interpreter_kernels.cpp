@@ -462,9 +462,13 @@ void cross_entropy_backward(Work& work) {
 }
 
 void copy_through(Work& work) {
-  need(!work.reads.empty(), "an operand is missing");
-  const std::int64_t n = static_cast<std::int64_t>(work.reads[0].size());
-  output(work, 0, n) = work.reads[0];
+  need(!work.reads.empty() && work.op.dropout == 0.0f, "a copy needs a source and no dropout");
+  const bool own_part = work.op.kind == OpKind::CastCopy && work.op.slot.valid();
+  const std::int64_t n = own_part ? work.op.dims[0] : static_cast<std::int64_t>(work.reads[0].size());
+  const std::int64_t first = own_part ? work.member * n : 0;
+  need(first + n <= static_cast<std::int64_t>(work.reads[0].size()), "the own part leaves the source");
+  const auto from = work.reads[0].begin() + first;
+  output(work, 0, n).assign(from, from + n);
 }
 
 void elementwise(Work& work) {

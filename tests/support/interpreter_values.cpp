@@ -171,7 +171,8 @@ void inherit_along(World& world, RankState& rank, Known& known, const Call& call
     }
   } else if (kind == OpKind::CopyBytes || kind == OpKind::CastCopy) {
     const View &from = call.reads.at(0), &to = call.writes.at(0);
-    for (std::int64_t k = 0; k < from.elements(); ++k) inherit(world, rank, known, from, k, to, k);
+    const std::int64_t first = world.member(rank, call.op.slot) * to.elements();
+    for (std::int64_t k = 0; k < to.elements(); ++k) inherit(world, rank, known, from, first + k, to, k);
   }
 }
 
