@@ -51,6 +51,10 @@ void Block::store(const View& view, const std::vector<double>& values) {
   for (std::int64_t k = 0; k < view.elements(); ++k) set_element(view, k, values[k]);
 }
 
+void Block::poison() {
+  std::fill(bytes_.begin(), bytes_.end(), std::numeric_limits<double>::quiet_NaN());
+}
+
 std::int32_t World::member(const RankState& rank, SlotId slot) const {
   if (!slot.valid()) return 0;
   const auto& group = plan.communicators.at(plan.communicator(rank.id, slot).value).members;
@@ -217,8 +221,6 @@ class Machine {
                   ", which is not allocated");
     }
     ++found->second->pending;
-    found->second->used = true;
-    found->second->last_stream = instruction.stream;
     return {found->second, view};
   }
   void resolve(RankState& rank, Item& item) {
@@ -269,8 +271,9 @@ class Machine {
     if (rank.live.count(key)) {
       throw Fault(world_.describe(rank, instruction) + " allocates " + buffer.name + " twice");
     }
-    rank.live[key] = rank.last[key] = std::make_shared<Block>(
-        buffer.name, buffer.bytes, std::numeric_limits<double>::quiet_NaN());
+    auto& memory = rank.memory[key];
+    if (!memory) memory = std::make_shared<Block>(buffer.name, buffer.bytes, std::nan(""));
+    rank.live[key] = std::make_shared<Stay>(Stay{memory});
   }
   void release(RankState& rank, const Instruction& instruction) {
     const auto found = rank.live.find(instance(instruction));
@@ -278,18 +281,14 @@ class Machine {
       throw Fault(world_.describe(rank, instruction) + " frees " +
                   world_.plan.buffers.at(instruction.call).name + ", which is not allocated");
     }
-    const auto block = found->second;
+    const auto stay = found->second;
     rank.live.erase(found);
-    if (!block->used) {
-      block->dead = true;
-      return;
-    }
-    Item item;
-    item.kind = Item::Kind::Release;
-    item.instruction = instruction;
-    item.body = rank.body;
-    item.released = block;
-    push(rank, block->last_stream, std::move(item));
+    stay->freed = true;
+    if (stay->pending == 0) stay->block->poison();
+  }
+  static void let_go(const Operand& operand) {
+    Stay& stay = *operand.stay;
+    if (--stay.pending == 0 && stay.freed) stay.block->poison();
   }
 
   // ---- streams ----
@@ -314,8 +313,7 @@ class Machine {
     const Item& head = rank.streams[stream].front();
     switch (head.kind) {
       case Item::Kind::Compute:
-      case Item::Kind::Record:
-      case Item::Kind::Release: return true;
+      case Item::Kind::Record: return true;
       case Item::Kind::Wait: return head.token->done;
       case Item::Kind::Collective: {
         const auto& here = world_.arrived[{head.communicator.value, head.sequence}];
@@ -337,8 +335,8 @@ class Machine {
   }
   void finish(RankState& rank, std::uint32_t stream) {
     auto& queue = rank.streams[stream];
-    for (const Operand& o : queue.front().reads) --o.block->pending;
-    for (const Operand& o : queue.front().writes) --o.block->pending;
+    for (const Operand& o : queue.front().reads) let_go(o);
+    for (const Operand& o : queue.front().writes) let_go(o);
     queue.pop_front();
     if (!queue.empty()) arrive(rank, stream);
   }
@@ -348,13 +346,6 @@ class Machine {
       case Item::Kind::Compute: run_kernel(rank, head); break;
       case Item::Kind::Record: head.token->done = true; break;
       case Item::Kind::Wait: break;
-      case Item::Kind::Release:
-        if (head.released->pending > 0) {
-          throw Fault(world_.describe(rank, head.instruction) + ": " + head.released->label() +
-                      " is freed while another stream still has work on it");
-        }
-        head.released->dead = true;
-        break;
       case Item::Kind::Collective: return run_collective(head);
       case Item::Kind::Transfers: return run_transfer(head);
     }
@@ -362,25 +353,19 @@ class Machine {
   }
   std::vector<double> load(const RankState& rank, const Instruction& instruction,
                            const Operand& from) const {
-    if (from.block->dead) {
-      throw Fault(world_.describe(rank, instruction) + " reads " + from.block->label() + " after Free");
-    }
-    auto values = from.block->load(from.view);
+    auto values = from.stay->block->load(from.view);
     if (std::any_of(values.begin(), values.end(), [](double v) { return std::isnan(v); })) {
-      throw Fault(world_.describe(rank, instruction) + " reads " + from.block->label() +
-                  " where nothing was written");
+      throw Fault(world_.describe(rank, instruction) + " reads " + from.stay->block->label() +
+                  " where nothing was written since its Alloc or before its Free");
     }
     return values;
   }
   void store(const RankState& rank, const Instruction& instruction, const Operand& to,
              const std::vector<double>& values) const {
-    if (to.block->dead) {
-      throw Fault(world_.describe(rank, instruction) + " writes " + to.block->label() + " after Free");
-    }
     if (static_cast<std::int64_t>(values.size()) != to.view.elements()) {
       throw Fault(world_.describe(rank, instruction) + ": sizes of the two sides differ");
     }
-    to.block->store(to.view, values);
+    to.stay->block->store(to.view, values);
   }
   void run_kernel(const RankState& rank, const Item& item) const {
     const Op& op = world_.plan.call(item.instruction).op;
@@ -450,7 +435,7 @@ class Machine {
     store(receiver, receive.instruction, in.operand, load(sender, send.instruction, out.operand));
     for (Transfer* transfer : {&out, &in}) {
       transfer->done = true;
-      --transfer->operand.block->pending;
+      let_go(transfer->operand);
     }
     finish_group(sender, from.stream);
     if (from.rank != to.rank || from.stream != to.stream) finish_group(receiver, to.stream);

@@ -7,10 +7,11 @@
 // a missing synchronisation shows as a wrong number or as a Fault under some seed. If no Wait crosses the
 // border of the body, a body starts when the one before has ended on all ranks.
 //
-// Memory. Alloc makes a new block full of NaN; reading a NaN is a Fault. Free ends the name at host issue: a
-// task issued later that uses the buffer is a Fault. The block itself ends in stream order: when the stream
-// that used it last (in issue order) gets to the Free. Work on it that other streams have not finished by
-// then is a Fault, since nothing orders it before the reuse of the memory.
+// Memory. Alloc gives memory full of NaN; reading a NaN is a Fault. Free ends the name at host issue: a task
+// issued later that uses the buffer is a Fault. The memory itself is given back, that is filled with NaN, when
+// the last task that was issued before the Free and uses it has finished (in stream order, as record_stream
+// in PyTorch). The next stay of the same (buffer, frame) lies in the same memory: a task of the next stay that
+// nothing orders after the tasks of the stay before is caught by that NaN.
 #pragma once
 
 #include <cstdint>

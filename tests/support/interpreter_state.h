@@ -33,13 +33,9 @@ class Block {
   void set_element(const View& view, std::int64_t index, double value);
   std::vector<double> load(const View& view) const;
   void store(const View& view, const std::vector<double>& values);
+  void poison();  // fills it with NaN
   double at_byte(std::int64_t address) const { return bytes_.at(static_cast<std::size_t>(address)); }
   const std::string& label() const { return label_; }
-
-  bool dead = false;   // the Free has taken effect
-  int pending = 0;     // issued tasks that use it and have not finished
-  std::uint8_t last_stream = 0;
-  bool used = false;
 
  private:
   std::size_t at(const View& view, std::int64_t index) const;
@@ -53,8 +49,15 @@ std::int64_t element_bytes(DType dtype);
 /// Element index of the `index`-th element (row by row) of a view within its buffer.
 std::int64_t element_index(const View& view, std::int64_t index);
 
-struct Operand {
+/// From one Alloc to the Free: the stays of one (buffer, frame) follow each other in the same memory.
+struct Stay {
   std::shared_ptr<Block> block;
+  bool freed = false;  // by the host; takes effect when `pending` is 0
+  int pending = 0;     // operands of issued tasks that have not finished
+};
+
+struct Operand {
+  std::shared_ptr<Stay> stay;
   View view;
 };
 
@@ -72,7 +75,7 @@ struct Transfer {
 
 /// What a host has queued on a stream.
 struct Item {
-  enum class Kind : std::uint8_t { Compute, Collective, Transfers, Record, Wait, Release };
+  enum class Kind : std::uint8_t { Compute, Collective, Transfers, Record, Wait };
   Kind kind = Kind::Compute;
   Instruction instruction{};
   int body = 0;  // -1: prologue
@@ -81,7 +84,6 @@ struct Item {
   std::uint64_t sequence = 0;
   std::vector<Transfer> transfers;
   std::shared_ptr<Token> token;
-  std::shared_ptr<Block> released;
 };
 
 using InstanceKey = std::pair<std::uint32_t, std::uint32_t>;  // buffer, frame (kNoFrame: not framed)
@@ -91,7 +93,8 @@ struct RankState {
   int body = -1;         // the host is in the prologue
   std::size_t next = 0;  // instruction the host issues next
   std::vector<std::deque<Item>> streams;
-  std::map<InstanceKey, std::shared_ptr<Block>> live, last;  // last: kept after Free for the read-out
+  std::map<InstanceKey, std::shared_ptr<Stay>> live;
+  std::map<InstanceKey, std::shared_ptr<Block>> memory;  // of all stays there were, for reuse and read-out
   std::map<std::uint32_t, std::shared_ptr<Token>> events, previous_events;
   std::map<std::uint32_t, std::uint64_t> collective_count, sent_count, received_count;
 };

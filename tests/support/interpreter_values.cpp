@@ -86,8 +86,8 @@ struct Cut {
 std::shared_ptr<Block> block_of(const RankState& rank, const World& world, BufferId buffer,
                                 std::uint32_t frame = kNoFrame) {
   const bool framed = world.plan.buffers.at(buffer.value).framed;
-  const auto found = rank.last.find({buffer.value, framed ? frame : kNoFrame});
-  return found == rank.last.end() ? nullptr : found->second;
+  const auto found = rank.memory.find({buffer.value, framed ? frame : kNoFrame});
+  return found == rank.memory.end() ? nullptr : found->second;
 }
 
 /// Initial values of unframed buffers of one rank by element; also of buffers that are allocated later (a
@@ -198,7 +198,8 @@ void create_persistent(World& world, RankState& rank) {
     for (std::uint32_t frame = 0; frame < (buffer.framed ? program.frames : 1); ++frame) {
       const auto block = std::make_shared<Block>(buffer.name, buffer.bytes, 0.0);
       const InstanceKey key{id.value, buffer.framed ? frame : kNoFrame};
-      rank.live[key] = rank.last[key] = block;
+      rank.memory[key] = block;
+      rank.live[key] = std::make_shared<Stay>(Stay{block});
       const std::int64_t elements = buffer.bytes.value / element_bytes(buffer.dtype);
       const View view{id, 0, 1, elements, elements, buffer.dtype};
       for (std::int64_t k = 0; buffer.seed != 0 && k < elements; ++k) {
@@ -357,13 +358,13 @@ Results read_out(const World& world) {
       }
       weights.add(world, rank, parameter, parameter.weight, gathers, "the weight ");
     }
-    for (const auto& [key, block] : rank.live) {
+    for (const auto& [key, stay] : rank.live) {
       const Buffer& buffer = world.plan.buffers[key.first];
       if (!buffer.persistent) continue;
       const std::int64_t elements = buffer.bytes.value / element_bytes(buffer.dtype);
       const View view{BufferId(key.first), 0, 1, elements, elements, buffer.dtype};
       auto& values = results.buffers[{rank.id.value, buffer.name, buffer.framed ? key.second : 0}];
-      for (std::int64_t k = 0; k < elements; ++k) values.push_back(block->element(view, k));
+      for (std::int64_t k = 0; k < elements; ++k) values.push_back(stay->block->element(view, k));
     }
   }
   gradients.check_complete("the gradient of ");

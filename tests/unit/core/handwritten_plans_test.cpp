@@ -484,14 +484,15 @@ TEST(HandwrittenPlans, Zero3LayerWithPrefetchedGathers) {
 
 // ---- (d) an offloaded layer whose prefetch crosses the iteration border ----
 
-// total += relu(x A^T) B^T once per body. B lives on the host; each body evicts its copy by a Free, since it is
-// unchanged, and fetches the copy of the next body. The prologue fetches the first.
+// total += relu(x A^T) B^T once per body. A and B live on the host; each body evicts its copies by a Free,
+// since they are unchanged, and fetches the copies of the next body. The prologue fetches the first.
 constexpr const char* kOffload = R"(
 arena gpu
 arena host
 buffer x 2x4 f32 persistent seed=7
-buffer wa 4x4 f32 class=weights persistent
+buffer wa_home 4x4 f32 class=weights arena=host persistent
 buffer wb_home 4x4 f32 class=weights arena=host persistent
+buffer wa 4x4 f32 class=weights
 buffer wb 4x4 f32 class=weights
 buffer a 2x4 f32
 buffer h 2x4 f32
@@ -499,25 +500,37 @@ buffer total 2x4 f32 persistent
 program trainer
   stream compute compute
   stream fetch copy_in
-  param a 4x4 weight=wa
+  param a 4x4 weight=wa_home
   param b 4x4 weight=wb_home
 prologue
+  alloc wa
+  copy fetch X/L0/fetch copy_bytes n=16 copy=h2d : wa_home : wa
+  record fetch e0
   alloc wb
   copy fetch X/L1/fetch copy_bytes n=16 copy=h2d : wb_home : wb
-  record fetch e0
+  record fetch e1
 body
   alloc a
   alloc h
-  kernel compute F/L0/fc gemm m=2 n=4 k=4 tb : x wa : a
-  kernel compute F/L0/relu activation_forward t=2 f=4 activation=relu : a : h
   wait compute e0 previous
+  kernel compute F/L0/fc gemm m=2 n=4 k=4 tb : x wa : a
+  record compute e2
+  free wa
+  kernel compute F/L0/relu activation_forward t=2 f=4 activation=relu : a : h
+  alloc wa
+  wait fetch e2
+  copy fetch X/L0/fetch copy_bytes n=16 copy=h2d : wa_home : wa
+  record fetch e0
+  wait compute e1 previous
   kernel compute F/L1/fc gemm m=2 n=4 k=4 tb accumulate : h wb : total
+  record compute e3
   free a
   free h
   free wb
   alloc wb
+  wait fetch e3
   copy fetch X/L1/fetch copy_bytes n=16 copy=h2d : wb_home : wb
-  record fetch e0
+  record fetch e1
 rank trainer gpu=0
 )";
 
@@ -531,7 +544,8 @@ TEST(HandwrittenPlans, OffloadedLayerWhosePrefetchCrossesTheBorder) {
       return distance(results.buffer(0, "total"), total.v);
     };
     expect_right(kOffload, bodies, distance_of);
-    EXPECT_EQ(expect_every_wait_matters(kOffload, bodies, distance_of), 1);
+    if (bodies == 1) continue;  // fetching too early harms the next body only
+    EXPECT_EQ(expect_every_wait_matters(kOffload, bodies, distance_of), 4);
   }
 }
 
