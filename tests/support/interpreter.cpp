@@ -51,7 +51,13 @@ void Block::store(const View& view, const std::vector<double>& values) {
   for (std::int64_t k = 0; k < view.elements(); ++k) set_element(view, k, values[k]);
 }
 
-void Block::poison() {
+double Block::at_byte(std::int64_t address) const {
+  const double now = bytes_.at(static_cast<std::size_t>(address));
+  return std::isnan(now) && !given_back_.empty() ? given_back_[static_cast<std::size_t>(address)] : now;
+}
+
+void Block::give_back() {
+  given_back_ = bytes_;
   std::fill(bytes_.begin(), bytes_.end(), std::numeric_limits<double>::quiet_NaN());
 }
 
@@ -284,11 +290,11 @@ class Machine {
     const auto stay = found->second;
     rank.live.erase(found);
     stay->freed = true;
-    if (stay->pending == 0) stay->block->poison();
+    if (stay->pending == 0) stay->block->give_back();
   }
   static void let_go(const Operand& operand) {
     Stay& stay = *operand.stay;
-    if (--stay.pending == 0 && stay.freed) stay.block->poison();
+    if (--stay.pending == 0 && stay.freed) stay.block->give_back();
   }
 
   // ---- streams ----

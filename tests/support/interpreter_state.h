@@ -33,15 +33,16 @@ class Block {
   void set_element(const View& view, std::int64_t index, double value);
   std::vector<double> load(const View& view) const;
   void store(const View& view, const std::vector<double>& values);
-  void poison();  // fills it with NaN
-  double at_byte(std::int64_t address) const { return bytes_.at(static_cast<std::size_t>(address)); }
+  void give_back();  // fills it with NaN
+  /// For the read-out: what lies there, or lay there when the memory was last given back.
+  double at_byte(std::int64_t address) const;
   const std::string& label() const { return label_; }
 
  private:
   std::size_t at(const View& view, std::int64_t index) const;
 
   std::string label_;
-  std::vector<double> bytes_;
+  std::vector<double> bytes_, given_back_;
 };
 
 /// Bytes of one element; Fault for formats smaller than a byte.
