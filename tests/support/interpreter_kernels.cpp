@@ -394,7 +394,7 @@ void embedding(Work& work) {
   }
 }
 
-/// Learned positions: row r takes table row r mod (rows of the table).
+/// Learned positions: row r of shard `member` takes table row (member t + r) mod (rows of the table).
 void position(Work& work) {
   const std::int64_t t = work.op.dims[0], h = work.op.dims[1];
   const bool forward = work.op.kind == OpKind::PositionAdd;
@@ -406,9 +406,10 @@ void position(Work& work) {
   need(size > 0 && size % h == 0, "the position table has other columns");
   Array& to = output(work, 0, forward ? t * h : size);
   if (!forward && !work.op.accumulate) std::fill(to.begin(), to.end(), 0.0);
+  const std::int64_t first = work.member * t * h;
   for (std::int64_t k = 0; k < t * h; ++k) {
-    if (forward) to[k] = x[k] + work.reads[1][k % size];
-    else to[k % size] += x[k];
+    if (forward) to[k] = x[k] + work.reads[1][(first + k) % size];
+    else to[(first + k) % size] += x[k];
   }
 }
 
