@@ -61,6 +61,8 @@
 //  6. Rows of [t, *] are ordered sample by sample. Rope turns the pairs (x, x + d/2) of the first a + g heads
 //     of each row by (row mod s) x 10000^(-2x/d). Causal: query i of s sees keys 0 .. i + u - s. Query head h
 //     uses key head h / (a / g). Gated activations: x is [gate | up], y = act(gate) x up.
+//  7. SumOfSquares counts an element of a Parameter's gradient once over the communicator that adds the sums,
+//     on the first member that holds it: tensor-parallel replicas and tied copies are masked by Parameter.
 #pragma once
 
 #include <array>

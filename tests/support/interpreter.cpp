@@ -373,6 +373,14 @@ class Machine {
     }
     to.stay->block->store(to.view, values);
   }
+  static void drop_counted_elsewhere(const RankState& rank, const View& view, std::vector<double>& values) {
+    if (rank.counted_elsewhere.empty()) return;
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      const std::int64_t index = element_index(view, static_cast<std::int64_t>(k));
+      const Place place{view.buffer, index * element_bytes(view.dtype)};
+      if (rank.counted_elsewhere.contains(place)) values[k] = 0.0;
+    }
+  }
   void run_kernel(const RankState& rank, const Item& item) const {
     const Op& op = world_.plan.call(item.instruction).op;
     Work work{op, {}, {}, world_.member(rank, op.slot), item.body + 1, world_.options};
@@ -383,6 +391,7 @@ class Machine {
                                 ? load(rank, item.instruction, write)
                                 : std::vector<double>(static_cast<std::size_t>(write.view.elements())));
     }
+    if (op.kind == OpKind::SumOfSquares) drop_counted_elsewhere(rank, item.reads[0].view, work.reads[0]);
     try {
       compute(work);
     } catch (const Fault& fault) {
@@ -480,6 +489,7 @@ Results interpret(const Plan& plan, const InterpretOptions& options) {
     world.ranks.push_back(std::move(rank));
   }
   interpreted::set_initial_values(world);
+  interpreted::share_out_norm(world);
   interpreted::Machine(world).run();
   return interpreted::read_out(world);
 }

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,6 +90,13 @@ struct Item {
 
 using InstanceKey = std::pair<std::uint32_t, std::uint32_t>;  // buffer, frame (kNoFrame: not framed)
 
+/// A byte of a buffer.
+struct Place {
+  BufferId buffer{};
+  std::int64_t byte = 0;
+  auto operator<=>(const Place&) const = default;
+};
+
 struct RankState {
   RankId id{};
   int body = -1;         // the host is in the prologue
@@ -96,6 +104,7 @@ struct RankState {
   std::vector<std::deque<Item>> streams;
   std::map<InstanceKey, std::shared_ptr<Stay>> live;
   std::map<InstanceKey, std::shared_ptr<Block>> memory;  // of all stays there were, for reuse and read-out
+  std::set<Place> counted_elsewhere;  // gradient elements that another rank counts in the norm
   std::map<std::uint32_t, std::shared_ptr<Token>> events, previous_events;
   std::map<std::uint32_t, std::uint64_t> collective_count, sent_count, received_count;
 };
@@ -124,6 +133,9 @@ struct World {
 
 /// Creates persistent buffers and fills them: seeds, inputs, parameters, then the optimizer's copies.
 void set_initial_values(World& world);
+/// Fills `counted_elsewhere`: of the ranks whose sums of squares are added, the first member that holds an
+/// element of a gradient counts it (tensor-parallel replicas and tied copies count once).
+void share_out_norm(World& world);
 /// Loss, gradients, weights and persistent buffers at the end.
 Results read_out(const World& world);
 

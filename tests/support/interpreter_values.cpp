@@ -209,12 +209,6 @@ void create_persistent(World& world, RankState& rank) {
   }
 }
 
-/// A byte of a buffer.
-struct Place {
-  BufferId buffer{};
-  std::int64_t byte = 0;
-};
-
 /// A collective between a whole tensor (spread over all members) and the shard a member owns.
 struct Spread {
   View whole, shard;
@@ -249,6 +243,22 @@ std::vector<Spread> spreads_of(const World& world, const RankState& rank, OpKind
                        scatter ? call.writes[0] : call.reads[0], call.op.slot});
   }
   return spreads;
+}
+
+/// The communicator over which a rank's sums of squares are added; none if they are not.
+CommunicatorId norm_group(const World& world, const RankState& rank) {
+  const auto calls = calls_of(world.plan.program_of(rank.id));
+  for (CallId sum : calls) {
+    const Call& squares = world.plan.calls[sum.value];
+    if (squares.op.kind != OpKind::SumOfSquares) continue;
+    for (CallId id : calls) {
+      const Call& call = world.plan.calls[id.value];
+      if (call.op.kind == OpKind::AllReduce && call.reads.at(0).buffer == squares.writes.at(0).buffer) {
+        return world.plan.communicator(rank.id, call.op.slot);
+      }
+    }
+  }
+  return {};
 }
 
 /// Writes a rank's copy of an element into the global tensor; copies of several ranks must agree.
@@ -341,6 +351,30 @@ void set_initial_values(World& world) {
     const auto calls = calls_of(world.plan.program_of(rank.id));
     for (int round = 0; round < kRounds; ++round) {
       for (CallId id : calls) inherit_along(world, rank, known, world.plan.calls[id.value]);
+    }
+  }
+}
+
+void share_out_norm(World& world) {
+  using Element = std::tuple<std::uint32_t, std::string, std::int64_t, std::int64_t>;
+  std::set<Element> counted;  // communicator, parameter, global row and column
+  for (const Communicator& group : world.plan.communicators) {
+    for (const RankId id : group.members) {
+      RankState& rank = world.ranks.at(id.value);
+      const CommunicatorId own = norm_group(world, rank);
+      if (!own.valid() || &world.plan.communicators[own.value] != &group) continue;
+      const auto scatters = spreads_of(world, rank, OpKind::ReduceScatter);
+      for (const Parameter& parameter : world.plan.program_of(rank.id).parameters) {
+        const Cut cut(world, rank, parameter);
+        const View& view = parameter.gradient;
+        for (std::int64_t k = 0; view.buffer.valid() && k < view.elements(); ++k) {
+          const Place local{view.buffer, element_index(view, k) * element_bytes(view.dtype)};
+          const auto place = owned(world, rank, local, scatters);
+          const Element element{own.value, parameter.name, cut.row(k / parameter.cols),
+                                cut.column(k % parameter.cols)};
+          if (place && !counted.insert(element).second) rank.counted_elsewhere.insert(*place);
+        }
+      }
     }
   }
 }
