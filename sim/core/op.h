@@ -34,7 +34,7 @@
 //  LossFromSums         {t}              max, sums                      loss+= [1]  summed over tokens x scale
 //  CrossEntropyBackward {t,v}            logits, max, sums, targets     dlogits x scale
 //  Add                  {n}              x, y                           z = x + y
-//  CastCopy             {n}              x                              y       also a plain copy; see 2
+//  CastCopy             {n}              x                              y       also a plain copy
 //  Zero                 {n}              -                              x = 0
 //  SumOfSquares         {n}              x                              s+= [1]
 //  AdamStep             {n}              grad, sumsq                    master, m, v, weight  (read, written)

@@ -14,9 +14,6 @@ View used_positions(const StageBuilder& b, View table) {
   return table;
 }
 
-// Which of the micro-batch's tokens a rank holds; none: all.
-SlotId token_slot(const StageBuilder& b) { return b.layout.sp ? b.wiring.tp : SlotId(); }
-
 const Weight& head_weight(const StageBuilder& b) {
   if (b.has(Role::Head)) return b.weight(Role::Head);
   return b.parameters.at(Role::WordEmbedding, kEmbeddingLayer);
@@ -32,7 +29,8 @@ View embedding_forward(StageBuilder& b, EmbeddingState& state) {
            {.kind = OpKind::EmbeddingForward, .slot = b.wiring.tp,
             .dims = {s.tokens, s.hidden, s.vocab}},
            {state.tokens, b.weight(Role::WordEmbedding).value}, {x});
-  if (b.layout.sp) {
+  // Megatron scatters the sum over tp at once, but with learned positions only after adding them.
+  if (b.layout.sp && !learned) {
     const View shard = b.activation("word_scattered", s.shard_tokens, s.hidden);
     b.reduce_scatter("word_reduce_scatter", x, shard);
     x = shard;
@@ -40,11 +38,15 @@ View embedding_forward(StageBuilder& b, EmbeddingState& state) {
     b.all_reduce("word_all_reduce", x);
   }
   if (learned) {
-    const View sum = b.activation("positioned", x.rows, s.hidden);
-    b.kernel("position",
-             {.kind = OpKind::PositionAdd, .slot = token_slot(b), .dims = {x.rows, s.hidden}},
+    const View sum = b.activation("positioned", s.tokens, s.hidden);
+    b.kernel("position", {.kind = OpKind::PositionAdd, .dims = {s.tokens, s.hidden}},
              {x, used_positions(b, b.weight(Role::PositionEmbedding).value)}, {sum});
     x = sum;
+    if (b.layout.sp) {
+      const View shard = b.activation("shard", s.shard_tokens, s.hidden);
+      b.own_shard("shard", x, shard);
+      x = shard;
+    }
   }
   if (b.model.dropout > 0) {
     const View y = b.activation("dropped", x.rows, s.hidden);
@@ -60,17 +62,16 @@ View embedding_forward(StageBuilder& b, EmbeddingState& state) {
 
 void embedding_backward(StageBuilder& b, const View& dy, const EmbeddingState& state) {
   const Sizes& s = b.sizes;
-  const View dx = dropout_backward(b, "embedding", dy, state.mask);
+  const View dx = b.gathered("word", dropout_backward(b, "embedding", dy, state.mask));
   if (b.has(Role::PositionEmbedding)) {
     b.kernel_in(Phase::WeightGrad, "position",
-                {.kind = OpKind::PositionGrad, .accumulate = true, .slot = token_slot(b),
-                 .dims = {dx.rows, s.hidden}},
+                {.kind = OpKind::PositionGrad, .accumulate = true, .dims = {s.tokens, s.hidden}},
                 {dx}, {used_positions(b, b.weight(Role::PositionEmbedding).gradient)});
   }
   b.kernel_in(Phase::WeightGrad, "word",
               {.kind = OpKind::EmbeddingBackward, .accumulate = true, .slot = b.wiring.tp,
                .dims = {s.tokens, s.hidden, s.vocab}},
-              {state.tokens, b.gathered("word", dx)}, {b.weight(Role::WordEmbedding).gradient});
+              {state.tokens, dx}, {b.weight(Role::WordEmbedding).gradient});
 }
 
 void head_forward(StageBuilder& b, const View& x, HeadState& state) {

@@ -42,7 +42,6 @@ class TensorLister {
     if (m_.positions == Positions::Learned) {
       matrix(Role::PositionEmbedding, kEmbeddingLayer, "embedding.position", m_.max_positions,
              m_.hidden, Axis::None);
-      out_.back().partial = layout_.sp;
     }
     matrix(Role::WordEmbedding, kEmbeddingLayer, "embedding.word", s_.vocab, m_.hidden, Axis::Rows);
     out_.back().tied = tied_across_stages;
