@@ -30,9 +30,12 @@ class ScenarioDocument {
   InputError error(const std::string& pointer, const std::string& problem,
                    const std::string& fix) const;
 
-  /// Of several places that contradict each other the one to blame: an override before a key left out (its
-  /// default does not fit) before the first.
+  /// Of several places that contradict each other the one to blame: the first that an override wrote, else
+  /// the first.
   std::string blame(const std::vector<std::string>& pointers) const;
+
+  /// The same, but a key left out (its default does not fit) comes before one that was written.
+  std::string blame_default(const std::vector<std::string>& pointers) const;
 
  private:
   void inline_named(const std::string& key);
@@ -43,7 +46,8 @@ class ScenarioDocument {
   std::string file_;
   DataDirs dirs_;
   std::string model_file_, cluster_file_;  // empty if written inline
-  std::set<std::string> overrides_;        // pointers
+  std::set<std::string> overrides_;        // pointers that overrides wrote
+  std::set<std::string> created_;          // objects and array entries that came into being for them
 };
 
 }  // namespace gputwin

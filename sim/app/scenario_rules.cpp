@@ -56,23 +56,23 @@ void check_tensor_parallel(const ScenarioDocument& d, const Scenario& s) {
 void check_schedule(const ScenarioDocument& d, const Layout& l) {
   const bool interleaved = l.schedule == Schedule::Interleaved;
   if (interleaved && l.pp < 2) {
-    throw d.error(d.blame({"/layout/pp", "/layout/schedule"}),
+    throw d.error(d.blame_default({"/layout/pp", "/layout/schedule"}),
                   "does not fit: schedule interleaved needs at least 2 stages",
                   "set pp to 2 or more, or schedule to none with vpp 1");
   }
   if (interleaved && l.vpp < 2) {
-    throw d.error(d.blame({"/layout/vpp", "/layout/schedule"}),
+    throw d.error(d.blame_default({"/layout/vpp", "/layout/schedule"}),
                   "does not fit: schedule interleaved needs at least 2 chunks per stage",
                   "set vpp to 2 or more, or schedule to 1f1b");
   }
   if (!interleaved && l.vpp > 1) {
-    throw d.error(d.blame({"/layout/vpp", "/layout/schedule"}),
+    throw d.error(d.blame_default({"/layout/vpp", "/layout/schedule"}),
                   fmt::format("does not fit: schedule {} has one chunk per stage",
                               spelling(l.schedule)),
                   "set vpp to 1, or schedule to interleaved");
   }
   if (l.schedule == Schedule::None && l.pp > 1) {
-    throw d.error(d.blame({"/layout/schedule", "/layout/pp"}),
+    throw d.error(d.blame_default({"/layout/schedule", "/layout/pp"}),
                   fmt::format("does not fit: {} stages need a pipeline schedule", l.pp),
                   "set schedule to 1f1b (legal: gpipe, 1f1b, interleaved), or pp to 1");
   }
@@ -82,7 +82,7 @@ void check_given_stage_layers(const ScenarioDocument& d, const Scenario& s, std:
   const std::vector<std::int32_t>& given = s.layout.stage_layers;
   const std::int64_t layers = transformer(s).layers;
   if (static_cast<std::int64_t>(given.size()) != chunks) {
-    throw d.error(d.blame({"/layout/stage_layers"}),
+    throw d.error("/layout/stage_layers",
                   fmt::format("has {} entries for pp x vpp = {} chunks", given.size(), chunks),
                   fmt::format("write {} entries that sum to {}, or leave stage_layers out", chunks,
                               layers));
@@ -94,8 +94,8 @@ void check_given_stage_layers(const ScenarioDocument& d, const Scenario& s, std:
   }
   const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
   if (sum != layers) {
-    const std::string at = d.blame({"/layout/stage_layers"});
-    throw d.error(at, fmt::format("sums to {}, but the model has {} layers", sum, layers),
+    throw d.error("/layout/stage_layers",
+                  fmt::format("sums to {}, but the model has {} layers", sum, layers),
                   fmt::format("{} {} layers in some entries", sum < layers ? "add" : "remove",
                               std::abs(layers - sum)));
   }
@@ -316,6 +316,11 @@ void check_what_if_rules(const ScenarioDocument& d, const Scenario& s) {
   for (std::size_t i = 0; i < s.what_if.stragglers.size(); ++i) {
     const RankId rank = s.what_if.stragglers[i].rank;
     const std::string at = child_pointer("/what_if/stragglers", i) + "/rank";
+    if (rank.value >= ranks && d.blame_default({at, "/layout/dp"}) != at) {
+      throw d.error("/layout/dp",
+                    fmt::format("leaves {} ranks, but what_if names rank {}", ranks, rank.value),
+                    "raise dp, or lower the rank");
+    }
     if (rank.value >= ranks) {
       throw d.error(at, fmt::format("is not among the {} ranks", ranks),
                     fmt::format("nearest legal value: {}", ranks - 1));

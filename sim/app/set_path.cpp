@@ -80,7 +80,8 @@ InputError unknown_path(const Override& o) {
             "is not supported yet: " + (*schema)["x-planned-keys"][tail].get<std::string>(),
             "leave this override out"};
   }
-  if (schema->contains("x-planned")) {
+  for (std::string above = known; !above.empty(); above = parent_pointer(above)) {
+    if (!schema_at(SchemaKind::Scenario, above)->contains("x-planned")) continue;
     return {kFile, o.pointer, o.text, "is not supported yet", "leave this override out"};
   }
   if (schema->contains("items")) {

@@ -141,8 +141,11 @@ TEST(Refusal, ChecksTheNetwork) {
 }
 
 TEST(Refusal, ChecksWhatIf) {
-  EXPECT_EQ(refusal(R"({"what_if": {"stragglers": [{"rank": 1, "slowdown": 2}]}})").problem,
-            "is not among the 1 ranks");
+  const InputError rank = refusal(
+      R"({"layout": {"dp": 4}, "what_if": {"stragglers": [{"rank": 4, "slowdown": 2}]}})");
+  EXPECT_EQ(rank.pointer, "/what_if/stragglers/0/rank");
+  EXPECT_EQ(rank.problem, "is not among the 4 ranks");
+  EXPECT_EQ(rank.fix, "nearest legal value: 3");
   const char* twice = R"({"layout": {"dp": 2}, "what_if": {"stragglers": [
       {"rank": 1, "slowdown": 2}, {"rank": 1, "slowdown": 3}]}})";
   EXPECT_EQ(refusal(twice).pointer, "/what_if/stragglers/1/rank");
