@@ -7,6 +7,7 @@
 #include "sim/app/scenario_reader.h"
 #include "sim/app/scenario_rules.h"
 #include "sim/app/suggestion.h"
+#include "sim/core/spelling.h"
 
 namespace gputwin {
 namespace fs = std::filesystem;
@@ -69,14 +70,14 @@ std::string cluster_facts(const std::string& name, const DataDirs& dirs) {
   std::string text;
   for (const NodeGroup& g : c.groups) {
     text += fmt::format("{}{} x {} {}, {}", text.empty() ? "" : " + ", g.count, g.type.gpus,
-                        g.type.device, spelling(g.type.intra.kind));
+                        g.type.device, to_string(g.type.intra.kind));
     if (g.type.intra.per_gpu.value > 0) text += fmt::format(" {:g} GB/s", g.type.intra.per_gpu.value / 1e9);
     if (g.type.nics.per_node > 0) {
       text += fmt::format(", {} x {:g} Gb/s", g.type.nics.per_node, g.type.nics.each.value * 8 / 1e9);
     }
   }
   if (c.fabric.kind == FabricKind::None) return text;
-  return text + fmt::format(" {}, {} level{}{}", spelling(c.fabric.kind), c.fabric.levels.size(),
+  return text + fmt::format(" {}, {} level{}{}", to_string(c.fabric.kind), c.fabric.levels.size(),
                             c.fabric.levels.size() == 1 ? "" : "s",
                             c.fabric.rail_optimized ? ", rail-optimised" : "");
 }
@@ -85,8 +86,8 @@ std::string run_facts(const std::string& name, const DataDirs& dirs) {
   const Scenario s = load_scenario(find_data_file(dirs, "runs", name), {}, dirs);
   const Layout& l = s.layout;
   return fmt::format("{} GPUs, sequence {}, batch {}, tp {} pp {} dp {}, {}, recompute {}", l.ranks(),
-                     s.job.sequence, s.job.global_batch, l.tp, l.pp, l.dp, spelling(l.schedule),
-                     spelling(l.recompute));
+                     s.job.sequence, s.job.global_batch, l.tp, l.pp, l.dp, to_string(l.schedule),
+                     to_string(l.recompute));
 }
 
 std::vector<Listing> list_folder(const DataDirs& dirs, const std::string& folder,

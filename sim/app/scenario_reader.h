@@ -13,10 +13,4 @@ Job read_job(const Json& job);
 Layout read_layout(const Json& layout);
 WhatIf read_what_if(const Json& what_if);
 
-/// Enum values as the files spell them, for reports and errors.
-const char* spelling(Schedule schedule);
-const char* spelling(Recompute recompute);
-const char* spelling(FabricKind kind);
-const char* spelling(IntraKind kind);
-
 }  // namespace gputwin

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <set>
 
-#include "sim/app/scenario_reader.h"
 #include "sim/app/suggestion.h"
+#include "sim/core/spelling.h"
 
 namespace gputwin {
 namespace {
@@ -68,7 +68,7 @@ void check_schedule(const ScenarioDocument& d, const Layout& l) {
   if (!interleaved && l.vpp > 1) {
     throw d.error(d.blame_default({"/layout/vpp", "/layout/schedule"}),
                   fmt::format("does not fit: schedule {} has one chunk per stage",
-                              spelling(l.schedule)),
+                              to_string(l.schedule)),
                   "set vpp to 1, or schedule to interleaved");
   }
   if (l.schedule == Schedule::None && l.pp > 1) {
@@ -123,7 +123,7 @@ void check_stages(const ScenarioDocument& d, const Scenario& s) {
   }
   if (l.recompute != Recompute::Block && l.recompute_layers > 0) {
     throw d.error("/layout/recompute_layers",
-                  fmt::format("has no meaning with recompute {}", spelling(l.recompute)),
+                  fmt::format("has no meaning with recompute {}", to_string(l.recompute)),
                   "set it to 0, or recompute to block");
   }
 }
@@ -199,7 +199,7 @@ void check_node_type(const ScenarioDocument& d, const NodeType& type, const std:
     throw d.error(bandwidth, "is missing", "add the bandwidth of one GPU, each direction, in GBps");
   }
   if (!nvlink && d.has(bandwidth)) {
-    throw d.error(bandwidth, fmt::format("has no meaning with kind {}", spelling(type.intra.kind)),
+    throw d.error(bandwidth, fmt::format("has no meaning with kind {}", to_string(type.intra.kind)),
                   "remove the key, or write an NVLink kind such as nvswitch");
   }
   const std::int32_t domain = type.intra.domain_gpus;

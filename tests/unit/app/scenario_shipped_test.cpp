@@ -6,8 +6,8 @@
 
 #include "sim/app/json_text.h"
 #include "sim/app/scenario.h"
-#include "sim/app/scenario_reader.h"
 #include "sim/app/scenario_schema.h"
+#include "sim/core/spelling.h"
 #include "tests/unit/app/shipped_scenarios.h"
 
 namespace gputwin {
@@ -36,7 +36,7 @@ TEST(ShippedScenarios, NamesEqualContents) {
         std::to_string(l.tp) + "_pp" + std::to_string(l.pp) + "_dp" + std::to_string(l.dp);
     ASSERT_TRUE(s.name.starts_with(head)) << s.name << " does not begin with " << head;
     for (const std::string& word : words(s.name.substr(head.size()))) {
-      const bool told = word.empty() || word == spelling(l.schedule) || word == spelling(l.recompute) ||
+      const bool told = word.empty() || word == to_string(l.schedule) || word == to_string(l.recompute) ||
                         (word == "sp" && l.sp) || (word == "zero1" && l.zero == 1) ||
                         (word == "straggler" && !s.what_if.stragglers.empty());
       EXPECT_TRUE(told) << "the word " << word << " says something the file does not";
