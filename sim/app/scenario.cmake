@@ -1,4 +1,5 @@
-# Reads scenarios. Apart from the rest of the layer so that its tests need neither strategies nor an engine.
+# Reads scenarios. Apart from the rest of the layer so that its tests need neither strategies nor
+# an engine.
 find_package(valijson REQUIRED)
 
 # The schemas are compiled in, so that a program moved elsewhere still validates.

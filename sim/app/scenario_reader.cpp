@@ -15,7 +15,8 @@ namespace {
 template <class Enum>
 Enum enumerator(const std::string& word) {
   const auto value = from_string<Enum>(word == "fp32" ? "f32" : word);
-  GPUTWIN_CHECK(value.has_value(), "the schemas know no word that the core does not, such as " + word);
+  GPUTWIN_CHECK(value.has_value(),
+                "the schemas know no word that the core does not, such as " + word);
   return *value;
 }
 
@@ -54,7 +55,8 @@ NodeType read_node_type(const Json& type) {
   const Json& host = type.at("host");
   node.host.sockets = host.value("sockets", 2);
   node.host.cores = host.at("cores").get<std::int32_t>();
-  node.host.memory = Bytes(static_cast<std::int64_t>(host.at("memory_GiB").get<double>() * 1024 * 1024 * 1024));
+  node.host.memory =
+      Bytes(static_cast<std::int64_t>(host.at("memory_GiB").get<double>() * 1024 * 1024 * 1024));
   node.host.dram = read_GBps(host, "dram_GBps");
   const Json& nics = object_or_empty(type, "nics");
   node.nics.per_node = nics.value("per_node", 0);

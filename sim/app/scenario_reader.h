@@ -1,5 +1,5 @@
-// Turns a schema-checked document into values of sim/core. Defaults of keys left out are filled in here, and
-// nowhere else; scenarios/README.md lists them.
+// Turns a schema-checked document into values of sim/core. Defaults of keys left out are filled in
+// here, and nowhere else; scenarios/README.md lists them.
 #pragma once
 
 #include "sim/app/json_text.h"

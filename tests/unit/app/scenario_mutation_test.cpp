@@ -1,5 +1,6 @@
-// Every leaf of every shipped scenario, its model and cluster inlined, is deleted, misspelt, given another type,
-// negated and set to 1e30. The loader takes it, or blames that leaf and says a way out; nothing else happens.
+// Every leaf of every shipped scenario, its model and cluster inlined, is deleted, misspelt, given
+// another type, negated and set to 1e30. The loader takes it, or blames that leaf and says a way
+// out; nothing else happens.
 #include <gtest/gtest.h>
 
 #include "sim/app/json_text.h"
@@ -13,7 +14,8 @@ namespace {
 using test::data_dirs;
 using test::shipped;
 
-void collect_leaves(const Json& node, const std::string& pointer, std::vector<std::string>& leaves) {
+void collect_leaves(const Json& node, const std::string& pointer,
+                    std::vector<std::string>& leaves) {
   if (node.is_object() && !node.empty()) {
     for (const auto& [key, child] : node.items()) {
       collect_leaves(child, child_pointer(pointer, key), leaves);
