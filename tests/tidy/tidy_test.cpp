@@ -204,27 +204,22 @@ TEST(Tidy, HeadersAreIncludedOnce) {
   EXPECT_THAT(wrong, IsEmpty());
 }
 
-// Every folder with code has a README that says what it is for; those of the tests are explained in
-// tests/.
+// Every layer and every folder at the top has a README; it explains its sub-folders too.
 TEST(Tidy, FoldersExplainThemselvesBriefly) {
-  std::set<std::string> with_code, with_readme;
+  std::set<std::string> expected{"", "sim", "hwmodels", "strategies", "scenarios", "tests"};
+  std::set<std::string> found;
   std::vector<std::string> wrong;
   for (const SourceFile& file : source_files()) {
-    const std::string folder = file.folder();
-    if (file.is_cpp() && !starts_with(folder, "tests/")) with_code.insert(folder);
+    if (file.is_cpp()) expected.insert(layer_of(file.path));
     if (file.name() != "README.md") continue;
-    with_readme.insert(folder);
-    const std::size_t limit = folder.empty() ? kMaxTopReadmeLines : kMaxReadmeLines;
+    found.insert(file.folder());
+    const std::size_t limit = file.folder().empty() ? kMaxTopReadmeLines : kMaxReadmeLines;
     if (file.lines.size() > limit) {
       wrong.push_back(file.path + ": " + std::to_string(file.lines.size()) + " lines");
     }
   }
-  for (const char* top :
-       {"", "sim", "hwmodels", "strategies", "validation", "scenarios", "tests"}) {
-    with_code.insert(top);
-  }
-  for (const std::string& folder : with_code) {
-    if (with_readme.count(folder) == 0) wrong.push_back(folder + "/README.md is missing");
+  for (const std::string& folder : expected) {
+    if (found.count(folder) == 0) wrong.push_back(folder + "/README.md is missing");
   }
   EXPECT_THAT(wrong, IsEmpty());
 }
