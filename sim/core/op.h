@@ -24,7 +24,7 @@
 //  BiasDropoutAdd       {t,h}            x [, bias], residual           y = x + bias + residual
 //  BiasGrad             {t,h}            dy                             dbias+=
 //  DropoutBackward      {t,h}            dy                             dx      (dropout 0: a copy)
-//  Rope                 {t,a,g,d}        qkv                            qkv     in place; `inverse` backward
+//  Rope                 {t,a,g,d,s}      qkv                            qkv     in place; `inverse` backward
 //  EmbeddingForward     {t,h,v}          tokens, table                  y       rows outside the shard give 0
 //  EmbeddingBackward    {t,h,v}          tokens, dy                     dtable+=
 //  PositionAdd          {t,h}            x, table                       y
@@ -34,7 +34,7 @@
 //  LossFromSums         {t}              max, sums                      loss+= [1]  summed over tokens x scale
 //  CrossEntropyBackward {t,v}            logits, max, sums, targets     dlogits x scale
 //  Add                  {n}              x, y                           z = x + y
-//  CastCopy             {n}              x                              y       also a plain copy
+//  CastCopy             {n}              x                              y       also a plain copy; see 2
 //  Zero                 {n}              -                              x = 0
 //  SumOfSquares         {n}              x                              s+= [1]
 //  AdamStep             {n}              grad, sumsq                    master, m, v, weight  (read, written)
@@ -47,6 +47,17 @@
 //  Broadcast            {n}              x                              x       from member `root`
 //  SendTo / RecvFrom    {n}              x / -                          - / x
 //  CopyBytes            {n}              x                              y       H2D, D2H, D2D, NVMe by `copy`
+//
+// Notes
+//  1. A valid `slot` on a kernel says which shard the rank holds: member i of the communicator has rows
+//     [i v, (i+1) v) of the vocabulary (Embedding*, LogitsSum, CrossEntropyBackward) or tokens
+//     [i t, (i+1) t) (Position*). Without slot i is 0. Token r stands at position r mod s; for Position* s is
+//     the rows of the table's view.
+//  2. CastCopy with a slot copies the rank's own shard: x has ranks x n elements, y gets those of member i.
+//  3. With dropout > 0 a kernel also writes its mask (U8), and SoftmaxForward writes P, dropped P, mask;
+//     DropoutBackward and SoftmaxBackward read the mask last. CastCopy with dropout is a dropout alone.
+//  4. AdamStep without master copy (F32 weights) writes m, v, weight.
+//  5. q, k and v are column ranges of one tensor [t, q | k | v]; each is sharded by heads on its own.
 #pragma once
 
 #include <array>

@@ -1,0 +1,801 @@
+#include "sim/engine/reference_executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include "sim/core/check.h"
+#include "sim/core/spelling.h"
+#include "sim/engine/jitter.h"
+
+namespace gputwin {
+
+Bytes transfer_bytes(const Call& call) {
+  Bytes read{}, written{};
+  for (const View& v : call.reads) read += v.bytes();
+  for (const View& v : call.writes) written += v.bytes();
+  const Bytes larger = std::max(read, written);
+  if (larger.value > 0) return larger;
+  return Bytes((call.op.dims[0] * bits(call.op.dtype) + 7) / 8);
+}
+
+namespace {
+
+constexpr int kMaxBodies = 8;
+
+/// Closures by time; those of equal time in the order they were added.
+class Calendar {
+ public:
+  Ps now() const { return now_; }
+  bool empty() const { return entries_.empty(); }
+  void at(Ps time, std::function<void()> what) {
+    GPUTWIN_CHECK(time >= now_, "nothing happens in the past");
+    entries_.push(Entry{time, next_++, std::move(what)});
+  }
+  void step() {
+    Entry entry = entries_.top();
+    entries_.pop();
+    now_ = entry.time;
+    entry.what();
+  }
+
+ private:
+  struct Entry {
+    Ps time;
+    std::uint64_t order;
+    std::function<void()> what;
+    bool operator<(const Entry& other) const {  // the queue keeps its largest on top
+      return std::tie(other.time, other.order) < std::tie(time, order);
+    }
+  };
+  std::priority_queue<Entry> entries_;
+  Ps now_ = 0;
+  std::uint64_t next_ = 0;
+};
+
+/// One instruction on its way through a rank.
+struct Issued {
+  const Instruction* instruction = nullptr;
+  std::uint32_t position = 0;  // in the program: prologue, then body
+  int body = 0;                // -1: prologue
+  Ps issuing = 0, issued = 0;  // the host began and was done with it
+  Ps start = 0;
+  std::uint32_t sequence = 0;  // communication: its number in its communicator or directed pair
+  std::uint32_t record = 0;    // Record, Wait: row of RankState::records
+};
+
+/// What lies on a stream: one instruction, or several adjacent grouped Sends and Recvs.
+using StreamItem = std::vector<Issued>;
+
+struct StreamState {
+  std::deque<StreamItem> queue;
+  bool busy = false;  // the front item is running or waiting for its partners
+  int transfers = 0;  // of a running Send/Recv item, those not yet over
+};
+
+/// A kernel that runs, so that its speed can change under way.
+struct RunningKernel {
+  std::uint8_t stream = 0;
+  double left = 0;  // picoseconds at full speed
+  Ps since = 0;
+  std::uint64_t entry = 0;  // its valid entry in the calendar
+};
+
+struct Interval {
+  Ps start, end;
+  Part part;
+};
+
+struct RankState {
+  const Program* program = nullptr;
+  std::uint32_t next = 0;  // position of the next instruction to issue
+  int body = -1;
+  bool host_done = false;
+  bool host_launching = false;
+  std::optional<std::uint32_t> host_waits_for;  // row of `records`
+  bool host_waits_for_room = false;
+  int unfinished = 0;  // tasks issued and not over
+  StreamItem group;    // grouped Sends and Recvs issued so far
+  std::vector<StreamState> streams;
+  std::vector<bool> records;                    // every Record issued: has it happened?
+  std::vector<std::uint32_t> latest, previous;  // by event: row of `records`, of the previous body
+  std::map<std::uint32_t, std::uint32_t> collectives;  // by communicator: issued so far
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> pairs;  // by sender, receiver
+  int active_collectives = 0;
+  std::vector<RunningKernel> kernels;
+  std::vector<Interval> intervals;  // for the breakdown
+  std::vector<Ps> body_end;         // of its last task, by body
+};
+
+/// A collective, or a Send/Recv pair, whose parties are gathering.
+struct Rendezvous {
+  std::vector<std::pair<RankId, std::uint8_t>> arrived;  // rank and stream
+};
+
+constexpr std::uint32_t kNoRecord = 0xffffffffu;
+
+class Run {
+ public:
+  Run(const Plan& plan, const CostModel& costs, const Topology& topology, const RunOptions& options,
+      EventSink* sink);
+  ExecutionOutcome run();
+
+ private:
+  // The host thread of a rank.
+  void advance_host(RankId r);
+  bool issue(RankId r, const Instruction& instruction);
+  void launch(RankId r, const Instruction& instruction);
+  void launched(RankId r, Issued task);
+  bool next_body(RankId r);
+  bool in_group_with_next(RankId r) const;
+  std::uint32_t take_sequence(RankId r, const Instruction& instruction);
+  // Streams.
+  void advance_stream(RankId r, std::uint8_t s);
+  void start(RankId r, std::uint8_t s);
+  void start_kernel(RankId r, std::uint8_t s, Issued& task);
+  void start_copy(RankId r, std::uint8_t s, const Issued& task);
+  void join_collective(RankId r, std::uint8_t s, const Issued& task);
+  void join_transfer(RankId r, std::uint8_t s, const Issued& task);
+  void finish_item(RankId r, std::uint8_t s);
+  void finish_task(RankId r, const Issued& task);
+  void happen(RankId r, std::uint32_t record);
+  // Interference.
+  double kernel_speed(RankId r, std::uint8_t s) const;
+  void change_active_collectives(RankId r, int by);
+  void schedule_kernel_end(RankId r, std::uint8_t s);
+  // Costs.
+  Ps kernel_time(RankId r, const Issued& task) const;
+  Ps collective_time(OpKind kind, Bytes bytes, const std::vector<RankId>& members);
+  void report_flows(OpKind kind, Bytes bytes, const std::vector<RankId>& members, Ps start, Ps end);
+  // Figures.
+  Part part_of(RankId r, const Instruction& instruction) const;
+  void body_left(int body);
+  Deadlock deadlock() const;
+  Deadlock::Blocked blocked(RankId r) const;
+  std::string waiting_for(RankId r, const StreamItem& item) const;
+  Breakdown breakdown(const RankState& rank, Ps begin, Ps end) const;
+  Execution execution() const;
+  bool cancelled() const;
+
+  const Plan& plan_;
+  const CostModel& costs_;
+  const Topology& topology_;
+  EventSink* sink_;
+  double time_limit_s_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  Calendar calendar_;
+  std::vector<RankState> ranks_;
+  std::vector<HostCost> host_costs_;
+  std::vector<double> slowdowns_;  // by rank: of kernels under a collective
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Rendezvous> collectives_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Rendezvous> transfers_;
+  std::map<std::tuple<OpKind, std::int64_t, std::vector<RankId>>, CollectiveSchedule> schedules_;
+  std::vector<std::int64_t> open_;  // by body: ranks still issuing it plus its tasks not over
+  std::vector<Ps> body_end_;        // of completed bodies
+  int bodies_wanted_;
+  std::uint64_t next_entry_ = 0;  // of running kernels
+  bool stop_ = false, converged_ = true;
+  EngineStats stats_;
+};
+
+Run::Run(const Plan& plan, const CostModel& costs, const Topology& topology,
+         const RunOptions& options, EventSink* sink)
+    : plan_(plan),
+      costs_(costs),
+      topology_(topology),
+      sink_(sink),
+      time_limit_s_(options.time_limit_s),
+      bodies_wanted_(plan.crosses_iterations() ? kMaxBodies : 1) {
+  open_.assign(static_cast<std::size_t>(bodies_wanted_),
+               static_cast<std::int64_t>(plan.ranks.size()));
+  for (const Rank& rank : plan.ranks) {
+    const DeviceKindId device = topology.device_kind(rank.gpu);
+    host_costs_.push_back(costs.host(device));
+    if (plan.cuda_graph)
+      host_costs_.back().launch = host_costs_.back().collective_launch = Seconds{};
+    slowdowns_.push_back(costs.interference(device).compute_slowdown);
+    RankState state;
+    state.program = &plan.programs[rank.program.value];
+    state.streams.resize(state.program->streams.size());
+    state.latest.assign(state.program->events, kNoRecord);
+    state.previous = state.latest;
+    state.body_end.assign(open_.size(), 0);
+    ranks_.push_back(std::move(state));
+  }
+}
+
+ExecutionOutcome Run::run() {
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+    calendar_.at(0, [this, r] { advance_host(RankId(r)); });
+  }
+  for (std::uint64_t steps = 1; !stop_ && !calendar_.empty(); ++steps) {
+    calendar_.step();
+    if (steps % 4096 == 0 && cancelled()) return Cancelled{};
+  }
+  if (!stop_ && !plan_.ranks.empty()) return deadlock();
+  return execution();
+}
+
+bool Run::cancelled() const {
+  const double all = static_cast<double>(plan_.tasks_per_body()) * bodies_wanted_;
+  if (sink_ && !sink_->progress(std::min(1.0, static_cast<double>(stats_.tasks) / all)))
+    return true;
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began_;
+  return time_limit_s_ > 0 && spent.count() > time_limit_s_;
+}
+
+// ---- host ---------------------------------------------------------------------------------------
+
+void Run::advance_host(RankId r) {
+  RankState& rank = ranks_[r.value];
+  const auto prologue = static_cast<std::uint32_t>(rank.program->prologue.size());
+  const auto all = static_cast<std::uint32_t>(prologue + rank.program->body.size());
+  while (!stop_ && !rank.host_done) {
+    if (rank.host_launching || rank.host_waits_for || rank.host_waits_for_room) return;
+    const std::uint32_t border = rank.body < 0 ? prologue : all;
+    if (rank.next == border) {
+      if (!next_body(r)) return;
+      continue;
+    }
+    const Instruction& instruction = rank.next < prologue
+                                         ? rank.program->prologue[rank.next]
+                                         : rank.program->body[rank.next - prologue];
+    if (!issue(r, instruction)) return;
+    ++stats_.instructions;
+    ++rank.next;
+  }
+}
+
+/// Steps over the border of the prologue or of a body. False: the host has nothing left to do.
+bool Run::next_body(RankId r) {
+  RankState& rank = ranks_[r.value];
+  const int left = rank.body++;
+  rank.next = static_cast<std::uint32_t>(rank.program->prologue.size());
+  rank.previous = rank.latest;
+  rank.host_done = rank.body == bodies_wanted_;
+  if (left >= 0) body_left(left);
+  return !rank.host_done;
+}
+
+/// Issues one instruction at the current time. False: the host cannot, or is busy with it from now
+/// on.
+bool Run::issue(RankId r, const Instruction& instruction) {
+  RankState& rank = ranks_[r.value];
+  switch (instruction.kind) {
+    case Kind::Alloc:
+    case Kind::Free: return true;
+    case Kind::Record: {
+      Issued record{.instruction = &instruction};
+      record.record = static_cast<std::uint32_t>(rank.records.size());
+      rank.records.push_back(false);
+      rank.latest[instruction.event] = record.record;
+      rank.streams[instruction.stream].queue.push_back({record});
+      advance_stream(r, instruction.stream);
+      return true;
+    }
+    case Kind::Wait: {
+      Issued wait{.instruction = &instruction};
+      const bool previous = (instruction.flags & kPreviousBody) != 0;
+      wait.record = (previous ? rank.previous : rank.latest)[instruction.event];
+      rank.streams[instruction.stream].queue.push_back({wait});
+      advance_stream(r, instruction.stream);
+      return true;
+    }
+    case Kind::HostWait: {
+      const bool previous = (instruction.flags & kPreviousBody) != 0;
+      const std::uint32_t record = (previous ? rank.previous : rank.latest)[instruction.event];
+      if (record == kNoRecord || rank.records[record]) return true;
+      rank.host_waits_for = record;
+      return false;
+    }
+    case Kind::Kernel:
+    case Kind::Collective:
+    case Kind::Send:
+    case Kind::Recv:
+    case Kind::Copy:
+    case Kind::HostTask: break;
+  }
+  if (rank.unfinished >= host_costs_[r.value].queue_depth) {
+    rank.host_waits_for_room = true;
+    return false;
+  }
+  launch(r, instruction);
+  return false;
+}
+
+void Run::launch(RankId r, const Instruction& instruction) {
+  RankState& rank = ranks_[r.value];
+  const HostCost& cost = host_costs_[r.value];
+  const bool communicates = instruction.kind == Kind::Collective ||
+                            instruction.kind == Kind::Send || instruction.kind == Kind::Recv;
+  Issued task{.instruction = &instruction};
+  task.position = rank.next;
+  task.body = rank.body;
+  task.issuing = calendar_.now();
+  task.issued = task.issuing + to_ps(communicates ? cost.collective_launch : cost.launch);
+  if (communicates) task.sequence = take_sequence(r, instruction);
+  if (task.body >= 0) ++open_[static_cast<std::size_t>(task.body)];
+  ++rank.unfinished;
+  rank.host_launching = true;
+  if (task.issued == calendar_.now()) return launched(r, task);
+  calendar_.at(task.issued, [this, r, task] { launched(r, task); });
+}
+
+void Run::launched(RankId r, Issued task) {
+  RankState& rank = ranks_[r.value];
+  const std::uint8_t stream = task.instruction->stream;
+  const bool grouped =
+      (task.instruction->flags & kGrouped) != 0 &&
+      (task.instruction->kind == Kind::Send || task.instruction->kind == Kind::Recv);
+  rank.host_launching = false;
+  rank.group.push_back(task);
+  const bool complete = !grouped || !in_group_with_next(r);
+  ++stats_.instructions;
+  ++rank.next;
+  if (complete) {
+    rank.streams[stream].queue.push_back(std::move(rank.group));
+    rank.group.clear();
+    advance_stream(r, stream);
+  }
+  // Through the calendar, not by a call: a body of many free launches would nest as many calls.
+  calendar_.at(calendar_.now(), [this, r] { advance_host(r); });
+}
+
+/// True if the instruction after the next one to issue belongs to the same group of Sends and
+/// Recvs.
+bool Run::in_group_with_next(RankId r) const {
+  const RankState& rank = ranks_[r.value];
+  const auto& part = rank.body < 0 ? rank.program->prologue : rank.program->body;
+  const std::size_t at = rank.body < 0 ? rank.next : rank.next - rank.program->prologue.size();
+  if (at + 1 >= part.size()) return false;
+  const Instruction& a = part[at];
+  const Instruction& b = part[at + 1];
+  return (b.kind == Kind::Send || b.kind == Kind::Recv) && (b.flags & kGrouped) != 0 &&
+         a.stream == b.stream;
+}
+
+std::uint32_t Run::take_sequence(RankId r, const Instruction& instruction) {
+  RankState& rank = ranks_[r.value];
+  const SlotId slot = plan_.call(instruction).op.slot;
+  if (instruction.kind == Kind::Collective) {
+    return rank.collectives[plan_.communicator(r, slot).value]++;
+  }
+  const std::uint32_t peer = plan_.peer(r, slot).value;
+  return instruction.kind == Kind::Send ? rank.pairs[{r.value, peer}]++
+                                        : rank.pairs[{peer, r.value}]++;
+}
+
+// ---- streams ------------------------------------------------------------------------------------
+
+void Run::advance_stream(RankId r, std::uint8_t s) {
+  RankState& rank = ranks_[r.value];
+  StreamState& stream = rank.streams[s];
+  while (!stream.busy && !stream.queue.empty()) {
+    const Issued front = stream.queue.front().front();
+    if (front.instruction->kind == Kind::Record) {
+      stream.queue.pop_front();
+      happen(r, front.record);
+    } else if (front.instruction->kind == Kind::Wait) {
+      if (front.record != kNoRecord && !rank.records[front.record]) return;
+      stream.queue.pop_front();
+    } else {
+      stream.busy = true;
+      start(r, s);
+    }
+  }
+}
+
+void Run::start(RankId r, std::uint8_t s) {
+  StreamItem& item = ranks_[r.value].streams[s].queue.front();
+  for (Issued& task : item) task.start = calendar_.now();
+  switch (item.front().instruction->kind) {
+    case Kind::Kernel:
+    case Kind::HostTask: return start_kernel(r, s, item.front());
+    case Kind::Copy: return start_copy(r, s, item.front());
+    case Kind::Collective: return join_collective(r, s, item.front());
+    case Kind::Send:
+    case Kind::Recv: {
+      ranks_[r.value].streams[s].transfers = static_cast<int>(item.size());
+      // A copy, since the last transfer may complete the item at once.
+      const StreamItem tasks = item;
+      for (const Issued& task : tasks) join_transfer(r, s, task);
+      return;
+    }
+    case Kind::Alloc:
+    case Kind::Free:
+    case Kind::Record:
+    case Kind::Wait:
+    case Kind::HostWait: break;
+  }
+  GPUTWIN_CHECK(false, "only tasks start");
+}
+
+void Run::start_kernel(RankId r, std::uint8_t s, Issued& task) {
+  RankState& rank = ranks_[r.value];
+  const auto left = static_cast<double>(kernel_time(r, task));
+  rank.kernels.push_back({.stream = s, .left = left, .since = calendar_.now()});
+  schedule_kernel_end(r, s);
+}
+
+void Run::start_copy(RankId r, std::uint8_t s, const Issued& task) {
+  const Op& op = plan_.call(*task.instruction).op;
+  const GpuId gpu = plan_.ranks[r.value].gpu;
+  const Bytes bytes = transfer_bytes(plan_.call(*task.instruction));
+  const Cost cost = costs_.copy(op.copy, bytes, op.pinned, gpu);
+  const Route route = topology_.copy_route(gpu, op.copy);
+  Seconds moving = cost.time - cost.term(Term::StartUp);
+  for (const LinkId link : route) moving = std::max(moving, bytes / topology_.link(link).capacity);
+  const Ps begin = calendar_.now() + to_ps(cost.term(Term::StartUp));
+  const Ps end = begin + to_ps(moving);
+  ++stats_.flows;
+  calendar_.at(end, [this, r, s, bytes, route, begin, end] {
+    if (sink_) sink_->flow(r, r, bytes, route, begin, end);
+    finish_item(r, s);
+  });
+}
+
+void Run::join_collective(RankId r, std::uint8_t s, const Issued& task) {
+  const Call& call = plan_.call(*task.instruction);
+  const CommunicatorId communicator = plan_.communicator(r, call.op.slot);
+  const std::vector<RankId>& members = plan_.communicators[communicator.value].members;
+  const std::pair key(communicator.value, task.sequence);
+  Rendezvous& gathering = collectives_[key];
+  gathering.arrived.emplace_back(r, s);
+  if (gathering.arrived.size() < members.size()) return;
+  const auto arrived = gathering.arrived;
+  collectives_.erase(key);
+  const OpKind kind = call.op.kind;
+  const Bytes bytes = transfer_bytes(call);
+  const Ps begin = calendar_.now(), end = begin + collective_time(kind, bytes, members);
+  for (const auto& [member, stream] : arrived) {
+    ranks_[member.value].streams[stream].queue.front().front().start = begin;
+    change_active_collectives(member, +1);
+  }
+  calendar_.at(end, [this, arrived, kind, bytes, &members, begin, end] {
+    report_flows(kind, bytes, members, begin, end);
+    for (const auto& [member, stream] : arrived) change_active_collectives(member, -1);
+    for (const auto& [member, stream] : arrived) finish_item(member, stream);
+  });
+}
+
+void Run::join_transfer(RankId r, std::uint8_t s, const Issued& task) {
+  const Call& call = plan_.call(*task.instruction);
+  const RankId peer = plan_.peer(r, call.op.slot);
+  const bool sends = task.instruction->kind == Kind::Send;
+  const RankId from = sends ? r : peer, to = sends ? peer : r;
+  const std::tuple key(from.value, to.value, task.sequence);
+  Rendezvous& gathering = transfers_[key];
+  gathering.arrived.emplace_back(r, s);
+  if (gathering.arrived.size() < 2) return;
+  const auto arrived = gathering.arrived;
+  transfers_.erase(key);
+  const std::vector<RankId> pair{from, to};
+  const Bytes bytes = transfer_bytes(call);
+  const Ps begin = calendar_.now(), end = begin + collective_time(OpKind::SendTo, bytes, pair);
+  calendar_.at(end, [this, arrived, pair, bytes, begin, end] {
+    report_flows(OpKind::SendTo, bytes, pair, begin, end);
+    for (const auto& [rank, stream] : arrived) {
+      if (--ranks_[rank.value].streams[stream].transfers == 0) finish_item(rank, stream);
+    }
+  });
+}
+
+void Run::finish_item(RankId r, std::uint8_t s) {
+  RankState& rank = ranks_[r.value];
+  const StreamItem item = std::move(rank.streams[s].queue.front());
+  rank.streams[s].queue.pop_front();
+  rank.streams[s].busy = false;
+  for (const Issued& task : item) finish_task(r, task);
+  if (rank.host_waits_for_room) {
+    rank.host_waits_for_room = false;
+    calendar_.at(calendar_.now(), [this, r] { advance_host(r); });
+  }
+  advance_stream(r, s);
+}
+
+void Run::finish_task(RankId r, const Issued& task) {
+  RankState& rank = ranks_[r.value];
+  const Ps now = calendar_.now();
+  --rank.unfinished;
+  ++stats_.tasks;
+  if (task.body >= 0) rank.body_end[static_cast<std::size_t>(task.body)] = now;
+  rank.intervals.push_back({task.start, now, part_of(r, *task.instruction)});
+  // The device had to wait for the host exactly when a task starts as it is issued.
+  if (task.start == task.issued) {
+    rank.intervals.push_back({task.issuing, task.issued, Part::Host});
+  }
+  if (sink_) {
+    const auto body = static_cast<std::uint32_t>(std::max(task.body, 0));
+    sink_->op({r, task.instruction, body, task.start, now});
+  }
+  if (task.body >= 0) body_left(task.body);
+}
+
+void Run::happen(RankId r, std::uint32_t record) {
+  RankState& rank = ranks_[r.value];
+  rank.records[record] = true;
+  if (rank.host_waits_for == record) {
+    rank.host_waits_for.reset();
+    ++stats_.instructions;
+    ++rank.next;
+    calendar_.at(calendar_.now(), [this, r] { advance_host(r); });
+  }
+  for (std::uint32_t s = 0; s < rank.streams.size(); ++s) {
+    const auto& queue = rank.streams[s].queue;
+    if (queue.empty() || rank.streams[s].busy) continue;
+    const Issued& front = queue.front().front();
+    if (front.instruction->kind == Kind::Wait && front.record == record) {
+      calendar_.at(calendar_.now(),
+                   [this, r, s] { advance_stream(r, static_cast<std::uint8_t>(s)); });
+    }
+  }
+}
+
+// ---- interference -------------------------------------------------------------------------------
+
+double Run::kernel_speed(RankId r, std::uint8_t s) const {
+  const RankState& rank = ranks_[r.value];
+  const bool slowed =
+      rank.active_collectives > 0 && rank.program->streams[s].kind == StreamKind::Compute;
+  return slowed ? 1.0 / slowdowns_[r.value] : 1.0;
+}
+
+void Run::change_active_collectives(RankId r, int by) {
+  RankState& rank = ranks_[r.value];
+  const bool switches = std::min(rank.active_collectives, rank.active_collectives + by) == 0;
+  if (!switches || slowdowns_[r.value] == 1.0) {
+    rank.active_collectives += by;
+    return;
+  }
+  const Ps now = calendar_.now();
+  for (RunningKernel& kernel : rank.kernels) {
+    kernel.left -= static_cast<double>(now - kernel.since) * kernel_speed(r, kernel.stream);
+    kernel.since = now;
+  }
+  rank.active_collectives += by;
+  for (std::size_t k = 0; k < rank.kernels.size(); ++k)
+    schedule_kernel_end(r, rank.kernels[k].stream);
+}
+
+/// Enters the end of the kernel on stream `s` at its present speed; an entry made before counts no
+/// more.
+void Run::schedule_kernel_end(RankId r, std::uint8_t s) {
+  std::vector<RunningKernel>& kernels = ranks_[r.value].kernels;
+  const auto on_stream = [s](const RunningKernel& k) { return k.stream == s; };
+  RunningKernel& kernel = *std::find_if(kernels.begin(), kernels.end(), on_stream);
+  const std::uint64_t entry = kernel.entry = next_entry_++;
+  const double left = std::max(0.0, kernel.left) / kernel_speed(r, s);
+  calendar_.at(calendar_.now() + std::llround(left), [this, r, s, entry] {
+    std::vector<RunningKernel>& running = ranks_[r.value].kernels;
+    const auto valid = [entry](const RunningKernel& k) { return k.entry == entry; };
+    const auto it = std::find_if(running.begin(), running.end(), valid);
+    if (it == running.end()) return;
+    running.erase(it);
+    finish_item(r, s);
+  });
+}
+
+// ---- costs --------------------------------------------------------------------------------------
+
+Ps Run::kernel_time(RankId r, const Issued& task) const {
+  const Call& call = plan_.call(*task.instruction);
+  Bytes read{}, written{};
+  for (const View& v : call.reads) read += v.bytes();
+  for (const View& v : call.writes) written += v.bytes();
+  const Rank& rank = plan_.ranks[r.value];
+  const Cost cost = costs_.kernel(call.op, read, written, topology_.device_kind(rank.gpu));
+  if (task.instruction->kind == Kind::HostTask) return to_ps(cost.time);
+  double factor = rank.slowdown * jitter_factor(plan_.jitter, r, task.position);
+  if (call.op.load != 0 && call.op.slot.valid()) {
+    const CommunicatorId communicator = plan_.communicator(r, call.op.slot);
+    const auto member = static_cast<std::size_t>(plan_.member_index(communicator, r));
+    factor *= plan_.loads[call.op.load - 1].factor.at(member);
+  }
+  return to_ps(cost.time * factor);
+}
+
+Ps Run::collective_time(OpKind kind, Bytes bytes, const std::vector<RankId>& members) {
+  std::vector<GpuId> gpus;
+  for (const RankId member : members) gpus.push_back(plan_.ranks[member.value].gpu);
+  const std::tuple key(kind, bytes.value, members);
+  auto it = schedules_.find(key);
+  if (it == schedules_.end()) {
+    it = schedules_.emplace(key, costs_.collective(kind, bytes, gpus)).first;
+  }
+  stats_.flows += static_cast<std::int64_t>(it->second.edges.size());
+  return to_ps(closed_form(it->second, gpus, topology_));
+}
+
+void Run::report_flows(OpKind kind, Bytes bytes, const std::vector<RankId>& members, Ps start,
+                       Ps end) {
+  if (!sink_) return;
+  const CollectiveSchedule& schedule = schedules_.at({kind, bytes.value, members});
+  for (const FlowEdge& edge : schedule.edges) {
+    const RankId from = members[edge.from], to = members[edge.to];
+    const GpuId a = plan_.ranks[from.value].gpu, b = plan_.ranks[to.value].gpu;
+    sink_->flow(from, to, edge.bytes, topology_.route(a, b), start + to_ps(schedule.latency), end);
+  }
+}
+
+// ---- figures ------------------------------------------------------------------------------------
+
+/// One rank has issued all of `body`, or one of its tasks is over.
+void Run::body_left(int body) {
+  const auto b = static_cast<std::size_t>(body);
+  if (--open_[b] > 0) return;
+  GPUTWIN_CHECK(body_end_.size() == b, "bodies end in order");
+  body_end_.push_back(calendar_.now());
+  stop_ = body + 1 == bodies_wanted_;
+  if (bodies_wanted_ == 1 || b < 2) return;
+  const Ps last = body_end_[b] - body_end_[b - 1], before = body_end_[b - 1] - body_end_[b - 2];
+  converged_ = std::abs(last - before) <= 1;
+  stop_ = stop_ || converged_;
+}
+
+Part Run::part_of(RankId r, const Instruction& instruction) const {
+  switch (instruction.kind) {
+    case Kind::Kernel:
+    case Kind::HostTask:
+      return plan_.names.size() > instruction.name &&
+                     plan_.names[instruction.name].phase == Phase::Optimizer
+                 ? Part::Optimizer
+                 : Part::Compute;
+    case Kind::Copy: return Part::CopyStall;
+    case Kind::Collective:
+    case Kind::Send:
+    case Kind::Recv: {
+      const SlotId slot = plan_.call(instruction).op.slot;
+      switch (ranks_[r.value].program->slots[slot.value].domain) {
+        case Domain::Tp: return Part::ExposedTp;
+        case Domain::Dp: return Part::ExposedDp;
+        case Domain::Pp: return Part::ExposedPp;
+        case Domain::Ep: return Part::ExposedEp;
+        case Domain::Cp: return Part::ExposedCp;
+      }
+      break;
+    }
+    case Kind::Alloc:
+    case Kind::Free:
+    case Kind::Record:
+    case Kind::Wait:
+    case Kind::HostWait: break;
+  }
+  return Part::Bubble;
+}
+
+/// Splits [begin, end): at every moment the first of compute, optimizer, communication, copies and
+/// host that is active; bubble where none is.
+Breakdown Run::breakdown(const RankState& rank, Ps begin, Ps end) const {
+  static constexpr Part kOrder[] = {Part::Compute,   Part::Optimizer, Part::ExposedTp,
+                                    Part::ExposedDp, Part::ExposedPp, Part::ExposedEp,
+                                    Part::ExposedCp, Part::CopyStall, Part::Host};
+  std::vector<std::tuple<Ps, int, std::size_t>> edges;
+  for (const Interval& i : rank.intervals) {
+    const Ps from = std::clamp(i.start, begin, end), to = std::clamp(i.end, begin, end);
+    if (from >= to) continue;
+    edges.emplace_back(from, +1, static_cast<std::size_t>(i.part));
+    edges.emplace_back(to, -1, static_cast<std::size_t>(i.part));
+  }
+  std::sort(edges.begin(), edges.end());
+  Breakdown result{};
+  std::array<int, kParts> active{};
+  Ps at = begin;
+  const auto spend = [&](Ps until) {
+    std::size_t part = static_cast<std::size_t>(Part::Bubble);
+    for (const Part p : kOrder) {
+      if (active[static_cast<std::size_t>(p)] == 0) continue;
+      part = static_cast<std::size_t>(p);
+      break;
+    }
+    result[part] += until - at;
+    at = until;
+  };
+  for (const auto& [time, by, part] : edges) {
+    spend(time);
+    active[part] += by;
+  }
+  spend(end);
+  return result;
+}
+
+Execution Run::execution() const {
+  Execution result;
+  result.engine = stats_;
+  result.engine.simulated_ranks = static_cast<std::int32_t>(ranks_.size());
+  result.engine.bodies = static_cast<std::int32_t>(body_end_.size());
+  result.period_converged = converged_;
+  if (body_end_.empty()) return result;
+  const std::size_t n = body_end_.size();
+  result.makespan = body_end_.back();
+  for (const RankState& rank : ranks_) result.rank_end.push_back(rank.body_end[n - 1]);
+  const auto last = std::max_element(result.rank_end.begin(), result.rank_end.end());
+  result.last_rank = RankId(static_cast<std::uint32_t>(last - result.rank_end.begin()));
+  result.iteration = n == 1 ? result.makespan : body_end_[n - 1] - body_end_[n - 2];
+  for (const RankState& rank : ranks_) {
+    const Ps end = body_end_.back();
+    result.breakdown.push_back(breakdown(rank, end - result.iteration, end));
+  }
+  return result;
+}
+
+// ---- deadlock -----------------------------------------------------------------------------------
+
+Deadlock Run::deadlock() const {
+  Deadlock result;
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+    const RankState& rank = ranks_[r];
+    if (rank.host_done && rank.unfinished == 0) continue;
+    ++result.total;
+    if (result.ranks.size() < 16) result.ranks.push_back(blocked(RankId(r)));
+  }
+  return result;
+}
+
+/// The first thing this rank is stuck on: a communication if there is one, else an event, else its
+/// host.
+Deadlock::Blocked Run::blocked(RankId r) const {
+  const RankState& rank = ranks_[r.value];
+  const StreamItem* stuck = nullptr;
+  for (const StreamState& stream : rank.streams) {
+    if (!stream.queue.empty() && (stuck == nullptr || stream.busy)) stuck = &stream.queue.front();
+    if (stream.busy) break;
+  }
+  if (stuck != nullptr) {
+    const Instruction& instruction = *stuck->front().instruction;
+    return {r,
+            plan_.full_name(instruction) + " on " + rank.program->streams[instruction.stream].name,
+            waiting_for(r, *stuck)};
+  }
+  const std::size_t prologue = rank.program->prologue.size();
+  const Instruction& next = rank.next < prologue ? rank.program->prologue[rank.next]
+                                                 : rank.program->body[rank.next - prologue];
+  return {r, std::string(to_string(next.kind)) + " on host",
+          "event e" + std::to_string(next.event)};
+}
+
+std::string Run::waiting_for(RankId r, const StreamItem& item) const {
+  const Instruction& first = *item.front().instruction;
+  if (first.kind == Kind::Wait) return "event e" + std::to_string(first.event);
+  const Op& op = plan_.call(first).op;
+  if (first.kind == Kind::Collective) {
+    const CommunicatorId c = plan_.communicator(r, op.slot);
+    const auto found = collectives_.find({c.value, item.front().sequence});
+    for (const RankId member : plan_.communicators[c.value].members) {
+      const auto is_member = [member](const auto& a) { return a.first == member; };
+      if (found != collectives_.end() &&
+          std::any_of(found->second.arrived.begin(), found->second.arrived.end(), is_member)) {
+        continue;
+      }
+      return "rank " + std::to_string(member.value) + " to join " +
+             std::string(to_string(op.kind)) + " #" + std::to_string(item.front().sequence) +
+             " of " + plan_.communicators[c.value].name;
+    }
+  }
+  for (const Issued& task : item) {
+    const bool sends = task.instruction->kind == Kind::Send;
+    const RankId peer = plan_.peer(r, plan_.call(*task.instruction).op.slot);
+    const std::tuple key(sends ? r.value : peer.value, sends ? peer.value : r.value, task.sequence);
+    if (!transfers_.contains(key)) continue;
+    return "rank " + std::to_string(peer.value) + " to " + (sends ? "receive" : "send") + " #" +
+           std::to_string(task.sequence);
+  }
+  return "nobody";
+}
+
+}  // namespace
+
+ExecutionOutcome ReferenceExecutor::run(const Plan& plan, const CostModel& costs,
+                                        const Topology& topology, const RunOptions& options,
+                                        EventSink* sink) {
+  return Run(plan, costs, topology, options, sink).run();
+}
+
+}  // namespace gputwin
