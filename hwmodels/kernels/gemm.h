@@ -1,7 +1,8 @@
 // Matrix multiplication with tile and wave quantisation.
 //
 //   t       = t0 + min over tiles (a, b) and split-K s of ( Tc^p + Tm^p )^(1/p)
-//   Tc      = waves 2 a b (k/s + k0) / (eff(a b) P / SMs) + [s > 1] t_split,   waves = ceil(ctas / SMs)
+//   Tc      = waves 2 a b (k/s + k0) / (eff(a b) P / SMs) + [s > 1] t_split
+//   waves   = ceil(ctas / SMs)
 //   ctas    = batch ceil(m/a) ceil(n/b) s,   eff(a b) = e0 (1 - exp(-c sqrt(a b) / 64))
 //   Tm      = bytes / (em BW sqrt(occ)),      occ = min(1, ctas / SMs)
 //
@@ -10,7 +11,8 @@
 // Source  model b of the operator tables, fitted on 13 k bf16 shapes of A100, H100 and GB200: median error
 //         7-8 %, mean 9-11 % on shapes kept out; m >= 512: median 6-9 %.
 // Range   2-byte and 1-byte inputs, m, n, k up to 32,768; beyond it, and with batches of matrices, the cost is
-//         marked as extrapolated (batches: from the plain shapes, by counting the tiles of all matrices).
+//         marked as extrapolated (batches: from the plain shapes, by counting the tiles of all
+//         matrices).
 #pragma once
 
 #include <cstdint>

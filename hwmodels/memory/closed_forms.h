@@ -2,9 +2,9 @@
 // an estimate; the simulator counts buffers instead.
 //
 // Source  activations: Korthikanti et al. 2022 (Reducing Activation Recomputation), Table 2, split into its parts
-//         so that other MLP widths, gated MLPs and grouped-query attention are covered; s, b, h, a, t as there.
-//         States: 2 B weight, 4 B gradient, 4 B master weight, 8 B Adam moments = 18 B per parameter.
-//         Live micro-batches: Megatron-LM's schedules.
+//         so that other MLP widths, gated MLPs and grouped-query attention are covered; s, b, h, a,
+//         t as there. States: 2 B weight, 4 B gradient, 4 B master weight, 8 B Adam moments = 18 B
+//         per parameter. Live micro-batches: Megatron-LM's schedules.
 #pragma once
 
 #include "sim/core/layout.h"

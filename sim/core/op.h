@@ -5,59 +5,62 @@
 // BLAS, b = sequences, a = query heads, g = key/value heads, d = head size (all local to the rank), s = query
 // length, u = key length. "+=" marks an output that is accumulated when `accumulate` is set.
 //
-//  kind                 dims             reads                          writes
-//  Gemm                 {m,n,k}          A, B [, bias]                  C(+)=   op(A) m x k, op(B) k x n
-//  AttentionScores      {b,a,g,s,u,d}    Q, K                           S = Q K^T / sqrt(d)        [b a s, u]
-//  AttentionContext     {b,a,g,s,u,d}    P, V                           O = P V                    [b s, a d]
-//  AttentionGradProbs   {b,a,g,s,u,d}    dO, V                          dP = dO V^T
-//  AttentionGradValue   {b,a,g,s,u,d}    P, dO                          dV = P^T dO
-//  AttentionGradQuery   {b,a,g,s,u,d}    dS, K                          dQ = dS K / sqrt(d)
-//  AttentionGradKey     {b,a,g,s,u,d}    dS, Q                          dK = dS^T Q / sqrt(d)
-//  SoftmaxForward       {b,a,s,u}        S                              P       causal if flag set
-//  SoftmaxBackward      {b,a,s,u}        P, dP                          dS
-//  FlashForward         {b,a,g,s,u,d}    Q, K, V                        O, L    L: log-sum-exp [b a s]
-//  FlashBackward        {b,a,g,s,u,d}    Q, K, V, O, L, dO              dQ, dK, dV
-//  NormForward          {t,h}            x, gamma [, beta]              y, stats   stats: mean, 1/std [t,2]
-//  NormBackward         {t,h}            dy, x, gamma, stats [, add]    dx, dgamma+= [, dbeta+=]   dx += add
-//  ActivationForward    {t,f}            x [, bias]                     y       x is [t, 2f] when gated
-//  ActivationBackward   {t,f}            dy, x [, bias]                 dx [, dbias+=]
-//  BiasDropoutAdd       {t,h}            x [, bias], residual           y = x + bias + residual
-//  BiasGrad             {t,h}            dy                             dbias+=
-//  DropoutBackward      {t,h}            dy                             dx      (dropout 0: a copy)
-//  Rope                 {t,a,g,d,s}      qkv                            qkv     in place; `inverse` backward
-//  EmbeddingForward     {t,h,v}          tokens, table                  y       rows outside the shard give 0
-//  EmbeddingBackward    {t,h,v}          tokens, dy                     dtable+=
-//  PositionAdd          {t,h}            x, table                       y
-//  PositionGrad         {t,h}            dy                             dtable+=
-//  LogitsMax            {t,v}            logits                         max [t]
-//  LogitsSum            {t,v}            logits, max, targets           sums [t,2]  exp sum, target logit
-//  LossFromSums         {t}              max, sums                      loss+= [1]  summed over tokens x scale
-//  CrossEntropyBackward {t,v}            logits, max, sums, targets     dlogits x scale
-//  Add                  {n}              x, y                           z = x + y
-//  CastCopy             {n}              x                              y       also a plain copy; see 2
-//  Zero                 {n}              -                              x = 0
-//  SumOfSquares         {n}              x                              s+= [1]
-//  AdamStep             {n}              grad, sumsq                    master, m, v, weight  (read, written)
-//  CpuAdam              {n}              as AdamStep, on the host
-//  Opaque               {}               any                            any; cost given as flops and bytes
-//  AllReduce            {n}              x                              x       in place (sum or max)
-//  AllGather            {n}              x (shard)                      y (n elements); shard i at i n / ranks
-//  ReduceScatter        {n}              x (n elements)                 y (shard)
-//  AllToAll             {n}              x                              y
-//  Broadcast            {n}              x                              x       from member `root`
-//  SendTo / RecvFrom    {n}              x / -                          - / x
-//  CopyBytes            {n}              x                              y       H2D, D2H, D2D, NVMe by `copy`
+//  kind                 dims          reads                       writes
+//  Gemm                 {m,n,k}       A, B [, bias]               C(+)=  op(A) m x k, op(B) k x n
+//  AttentionScores      {b,a,g,s,u,d} Q, K                        S = Q K^T / sqrt(d)  [b a s, u]
+//  AttentionContext     {b,a,g,s,u,d} P, V                        O = P V  [b s, a d]
+//  AttentionGradProbs   {b,a,g,s,u,d} dO, V                       dP = dO V^T
+//  AttentionGradValue   {b,a,g,s,u,d} P, dO                       dV = P^T dO
+//  AttentionGradQuery   {b,a,g,s,u,d} dS, K                       dQ = dS K / sqrt(d)
+//  AttentionGradKey     {b,a,g,s,u,d} dS, Q                       dK = dS^T Q / sqrt(d)
+//  SoftmaxForward       {b,a,s,u}     S                           P  causal if flag set
+//  SoftmaxBackward      {b,a,s,u}     P, dP                       dS
+//  FlashForward         {b,a,g,s,u,d} Q, K, V                     O, L  L: log-sum-exp [b a s]
+//  FlashBackward        {b,a,g,s,u,d} Q, K, V, O, L, dO           dQ, dK, dV
+//  NormForward          {t,h}         x, gamma [, beta]           y, stats [t,2]: mean, 1/std
+//  NormBackward         {t,h}         dy, x, gamma, stats [,add]  dx, dgamma+= [, dbeta+=]  dx+=add
+//  ActivationForward    {t,f}         x [, bias]                  y  x is [t, 2f] when gated
+//  ActivationBackward   {t,f}         dy, x [, bias]              dx [, dbias+=]
+//  BiasDropoutAdd       {t,h}         x [, bias], residual        y = x + bias + residual
+//  BiasGrad             {t,h}         dy                          dbias+=
+//  DropoutBackward      {t,h}         dy                          dx  (dropout 0: a copy)
+//  Rope                 {t,a,g,d,s}   qkv                         qkv  in place; `inverse` backward
+//  EmbeddingForward     {t,h,v}       tokens, table               y  rows outside the shard give 0
+//  EmbeddingBackward    {t,h,v}       tokens, dy                  dtable+=
+//  PositionAdd          {t,h}         x, table                    y
+//  PositionGrad         {t,h}         dy                          dtable+=
+//  LogitsMax            {t,v}         logits                      max [t]
+//  LogitsSum            {t,v}         logits, max, targets        sums [t,2]  exp sum, target logit
+//  LossFromSums         {t}           max, sums                   loss+= [1]  sum over t x scale
+//  CrossEntropyBackward {t,v}         logits, max, sums, targets  dlogits x scale
+//  Add                  {n}           x, y                        z = x + y
+//  CastCopy             {n}           x                           y  also a plain copy; see 2
+//  Zero                 {n}           -                           x = 0
+//  SumOfSquares         {n}           x                           s+= [1]
+//  AdamStep             {n}           grad, sumsq                 master, m, v, weight  (all read)
+//  CpuAdam              {n}           as AdamStep, on the host
+//  Opaque               {}            any                         any; cost: flops and bytes
+//  AllReduce            {n}           x                           x  in place (sum or max)
+//  AllGather            {n}           x (shard)                   y; shard i at i n / ranks
+//  ReduceScatter        {n}           x (n elements)              y (shard)
+//  AllToAll             {n}           x                           y
+//  Broadcast            {n}           x                           x  from member `root`
+//  SendTo / RecvFrom    {n}           x / -                       - / x
+//  CopyBytes            {n}           x                           y  H2D, D2H, D2D, NVMe by `copy`
 //
 // Notes
-//  1. A valid `slot` on a kernel says which shard the rank holds: member i of the communicator has rows
-//     [i v, (i+1) v) of the vocabulary (Embedding*, LogitsSum, CrossEntropyBackward) or tokens
-//     [i t, (i+1) t) (Position*). Without slot i is 0. Token r stands at position r mod s; for Position* s is
-//     the rows of the table's view.
-//  2. CastCopy with a slot copies the rank's own shard: x has ranks x n elements, y gets those of member i.
-//  3. With dropout > 0 a kernel also writes its mask (U8), and SoftmaxForward writes P, dropped P, mask;
-//     DropoutBackward and SoftmaxBackward read the mask last. CastCopy with dropout is a dropout alone.
+//  1. A valid `slot` on a kernel says which shard the rank holds: member i of the communicator has
+//     rows [i v, (i+1) v) of the vocabulary (Embedding*, LogitsSum, CrossEntropyBackward) or tokens
+//     [i t, (i+1) t) (Position*). Without slot i is 0. Token r stands at position r mod s; for
+//     Position* s is the rows of the table's view.
+//  2. CastCopy with a slot copies the rank's own shard: x has ranks x n elements, y gets those of
+//     member i.
+//  3. With dropout > 0 a kernel also writes its mask (U8), and SoftmaxForward writes P, dropped P,
+//     mask; DropoutBackward and SoftmaxBackward read the mask last. CastCopy with dropout is a
+//     dropout alone.
 //  4. AdamStep without master copy (F32 weights) writes m, v, weight.
-//  5. q, k and v are column ranges of one tensor [t, q | k | v]; each is sharded by heads on its own.
+//  5. q, k and v are column ranges of one tensor [t, q | k | v]; each is sharded by heads on its
+//     own.
 #pragma once
 
 #include <array>
