@@ -95,7 +95,8 @@ std::vector<RankId> traced_ranks(const Plan& plan, std::size_t limit) {
   return ranks;
 }
 
-void add_rates(const Scenario& scenario, const HardwareModel& costs, const Plan& plan, RunResult& result) {
+void add_rates(const Scenario& scenario, const HardwareModel& costs, const Topology& topology, const Plan& plan,
+               RunResult& result) {
   const double seconds = to_seconds(result.execution.iteration).value;
   const auto samples = static_cast<double>(scenario.job.global_batch);
   result.samples_per_s = samples / seconds;
@@ -103,10 +104,10 @@ void add_rates(const Scenario& scenario, const HardwareModel& costs, const Plan&
   const auto* transformer = std::get_if<Transformer>(&scenario.workload);
   if (transformer == nullptr) return;
   const auto gpus = static_cast<double>(plan.ranks.size());
-  const IterationFlops flops = iteration_flops(*transformer, scenario.job, scenario.layout);
+  const IterationFlops flops = iteration_flops(*transformer, scenario.job, scenario.layout, FlopsConvention::Causal);
   double peak = 0;
   for (const Rank& rank : plan.ranks) {
-    peak += costs.device(costs.topology().device_kind(rank.gpu)).dense_peak(scenario.job.precision.compute).value;
+    peak += costs.device(topology.device_kind(rank.gpu)).dense_peak(scenario.job.precision.compute).value;
   }
   result.model_tflops_per_gpu = flops.model.value / seconds / gpus / 1e12;
   result.hardware_tflops_per_gpu = flops.hardware.value / seconds / gpus / 1e12;
@@ -176,7 +177,7 @@ RunOutcome run(const Scenario& scenario, const RunRequest& request) {
   result.scenario = scenario.name;
   result.execution = std::move(std::get<Execution>(executed));
   result.memory = std::move(prepared.memory);
-  add_rates(scenario, costs, prepared.plan, result);
+  add_rates(scenario, costs, topology, prepared.plan, result);
   const Uncertainty interval = uncertainty(prepared.plan, result.execution, costs, topology);
   result.low = interval.low;
   result.high = interval.high;

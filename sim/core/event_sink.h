@@ -19,6 +19,8 @@ class EventSink {
  public:
   virtual ~EventSink() = default;
 
+  /// False: only progress() is of interest, and executors may leave op() and flow() out.
+  virtual bool wants_events() const { return true; }
   /// A task ran. Order: by completion as the executor learns of it; per stream in program order.
   virtual void op(const OpEvent& event) = 0;
   /// A transfer used links from `start` to `end` (one flow of a collective, send or copy).

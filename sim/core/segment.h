@@ -39,10 +39,20 @@ struct Chunk {
   SlotId from_next{}, to_previous{};  // peer slots for gradients in, gradients out
 };
 
+/// Operations issued right after one backward segment of the last micro-batch: the reduction of a gradient
+/// bucket that this segment completes.
+struct Reduction {
+  std::int32_t chunk = 0;      // local index of the chunk
+  std::int32_t segment = 0;    // index into Chunk::backward
+  Segment operations;
+};
+
 /// Everything one pipeline stage does.
 struct StageSegments {
   ProgramId program{};
   std::uint8_t compute_stream = 0, send_stream = 0, receive_stream = 0;
+  std::uint8_t gradient_send_stream = 0, gradient_receive_stream = 0;
+  std::vector<Reduction> reductions;    // in order of issue
   std::vector<Chunk> chunks;            // vpp of them, in model order
   std::vector<Segment> begin, finish;   // once per body: zero gradients …; reduce, clip, optimizer, gather
 };

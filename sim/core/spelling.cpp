@@ -198,7 +198,7 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::PositionGrad: return "th";
     case OpKind::ActivationForward:
     case OpKind::ActivationBackward: return "tf";
-    case OpKind::Rope: return "tagd";
+    case OpKind::Rope: return "tagds";
     case OpKind::EmbeddingForward:
     case OpKind::EmbeddingBackward: return "thv";
     case OpKind::LogitsMax:

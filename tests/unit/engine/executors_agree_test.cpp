@@ -36,7 +36,8 @@ std::vector<std::string> run_all(Contention contention, const RunOptions& option
     SomeExecutor executor;
     std::string lines;
     for (std::uint64_t seed = 0; seed < kPlans; ++seed) {
-      const PlanCase c = draw(contention, seed);
+      PlanCase c = draw(contention, seed);
+      if (getenv("DEPTH")) c.costs.host_cost.queue_depth = 1024;
       lines += figures(executor.run(c.plan, c.costs, Topology(c.cluster), options, nullptr));
     }
     return lines;

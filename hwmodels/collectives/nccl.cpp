@@ -1,0 +1,375 @@
+#include "hwmodels/collectives/nccl.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "hwmodels/collectives/placement.h"
+#include "sim/core/check.h"
+
+namespace gputwin {
+
+namespace {
+
+// 80 % of single-node rows lie within these factors of a three-line fit, widened by what NCCL's
+// constants add.
+constexpr double kLow = 0.85, kHigh = 1.25;
+
+// What one schedule is built from; rates are per member and direction.
+struct Setting {
+  const NcclConstants& nccl;
+  const Device& device;
+  const Stack& stack;
+  const NodeType& node;
+  const Placement& placement;
+
+  double nvlink_scale() const {
+    const double nominal = device.nvlink.nominal.value;
+    return nominal > 0 ? node.intra.per_gpu.value / nominal : 1.0;
+  }
+  bool nvlink() const {
+    return placement.inner == PathKind::NvLink && device.nvlink.nominal.value > 0;
+  }
+};
+
+struct Candidate {
+  Algorithm algorithm = Algorithm::Ring;
+  Protocol protocol = Protocol::Simple;
+  double latency = 0.0;
+  double inflation = 1.0;  // wire bytes per byte
+  double cap = 0.0;        // wire bytes per second of an inner edge; 0: the link alone limits
+  double time = 0.0;       // predicted, only to choose
+};
+
+// Bytes of data that each member passes on in a ring.
+double ring_bytes(OpKind kind, double bytes, double n) {
+  switch (kind) {
+    case OpKind::AllReduce: return 2.0 * (n - 1.0) / n * bytes;
+    case OpKind::AllGather:
+    case OpKind::ReduceScatter:
+    case OpKind::AllToAll: return (n - 1.0) / n * bytes;
+    case OpKind::Broadcast:
+    case OpKind::SendTo:
+    case OpKind::RecvFrom: return bytes;
+    case OpKind::Gemm: case OpKind::AttentionScores: case OpKind::AttentionContext:
+    case OpKind::AttentionGradProbs: case OpKind::AttentionGradValue:
+    case OpKind::AttentionGradQuery: case OpKind::AttentionGradKey: case OpKind::SoftmaxForward:
+    case OpKind::SoftmaxBackward: case OpKind::FlashForward: case OpKind::FlashBackward:
+    case OpKind::NormForward: case OpKind::NormBackward: case OpKind::ActivationForward:
+    case OpKind::ActivationBackward: case OpKind::BiasDropoutAdd: case OpKind::BiasGrad:
+    case OpKind::DropoutBackward: case OpKind::Rope: case OpKind::EmbeddingForward:
+    case OpKind::EmbeddingBackward: case OpKind::PositionAdd: case OpKind::PositionGrad:
+    case OpKind::LogitsMax: case OpKind::LogitsSum: case OpKind::LossFromSums:
+    case OpKind::CrossEntropyBackward: case OpKind::Add: case OpKind::CastCopy: case OpKind::Zero:
+    case OpKind::SumOfSquares: case OpKind::AdamStep: case OpKind::CpuAdam: case OpKind::Opaque:
+    case OpKind::CopyBytes: GPUTWIN_CHECK(false, "only communication has a schedule");
+  }
+  return bytes;
+}
+
+double latency_factor(const Device& device, Protocol protocol) {
+  switch (protocol) {
+    case Protocol::LL: return device.nvlink.ll_latency;
+    case Protocol::LL128: return 1.0;
+    case Protocol::Simple: return device.nvlink.simple_latency;
+  }
+  return 1.0;
+}
+
+double inner_step(const Setting& s, Algorithm algorithm, Protocol protocol) {
+  const auto p = static_cast<std::size_t>(protocol);
+  const bool tree = algorithm == Algorithm::Tree;
+  const Seconds nvlink = tree ? s.nccl.tree_nvlink[p] : s.nccl.ring_nvlink[p];
+  const Seconds pcie = tree ? s.nccl.tree_pcie[p] : s.nccl.ring_pcie[p];
+  const Seconds step = s.placement.inner == PathKind::Pcie ? pcie : nvlink;
+  return step.value * latency_factor(s.device, protocol) + s.placement.inner_wire.value;
+}
+
+// Wire rate of an inner edge under the protocol; 0 if only the links limit it.
+double inner_rate(const Setting& s, Protocol protocol) {
+  const auto p = static_cast<std::size_t>(protocol);
+  const double ring = s.nvlink() ? s.device.nvlink.ring_bus.value * s.nvlink_scale() : 0.0;
+  switch (protocol) {
+    case Protocol::Simple: return ring;
+    case Protocol::LL128:
+      return s.nvlink() ? s.device.nvlink.ll128_bus.value * s.nvlink_scale() * s.nccl.wire_bytes[p]
+                        : 0.0;
+    case Protocol::LL: {
+      const std::size_t nodes = s.placement.domains() == 1 ? 0 : s.placement.domains() < 4 ? 1 : 2;
+      const double limit =
+          s.nccl.ll_limit[static_cast<std::size_t>(s.device.architecture)][nodes].value;
+      const double data = ring > 0 ? std::min(limit, ring / 2) : limit;
+      return data * s.nccl.wire_bytes[p];
+    }
+  }
+  return ring;
+}
+
+// Rate of the adapters behind one rail, nominal x usable share.
+double rail_rate(const Setting& s) {
+  const double per_gpu = s.node.nics.each.value * s.node.nics.efficiency *
+                         static_cast<double>(s.node.nics.per_node) / std::max(1, s.node.gpus);
+  const double each = s.node.nics.each.value * s.node.nics.efficiency;
+  return s.placement.per_domain <= 1 ? std::max(each, per_gpu) : std::max(per_gpu, 1.0);
+}
+
+double ring_latency(const Setting& s, OpKind kind, Protocol protocol) {
+  const auto p = static_cast<std::size_t>(protocol);
+  const double passes = kind == OpKind::AllReduce ? 2.0 : 1.0;
+  const double inter = s.placement.domains() - 1.0;
+  const double intra = s.placement.size() - 1.0 - inter;
+  const double net = s.nccl.ring_net[p].value + s.placement.wire.value;
+  return s.nccl.ring_base[p].value +
+         passes * (intra * inner_step(s, Algorithm::Ring, protocol) + inter * net);
+}
+
+double tree_latency(const Setting& s, Protocol protocol) {
+  const auto p = static_cast<std::size_t>(protocol);
+  const double depth = std::bit_width(static_cast<std::uint32_t>(s.placement.domains())) - 1.0;
+  const double net = s.nccl.tree_net[p].value + s.placement.wire.value;
+  return s.nccl.tree_base[p].value +
+         2.0 * ((s.placement.per_domain - 1.0) * inner_step(s, Algorithm::Tree, protocol) +
+                depth * net);
+}
+
+Candidate ring_candidate(const Setting& s, OpKind kind, double bytes, Protocol protocol) {
+  const double wire = s.nccl.wire_bytes[static_cast<std::size_t>(protocol)];
+  Candidate c{Algorithm::Ring, protocol, ring_latency(s, kind, protocol), wire,
+              inner_rate(s, protocol)};
+  if (kind == OpKind::AllToAll) c.algorithm = Algorithm::Direct;
+  const double load = ring_bytes(kind, bytes, s.placement.size()) * wire;
+  double slowest = c.cap > 0 ? load / c.cap : 0.0;
+  if (s.placement.domains() > 1) {
+    slowest = std::max(slowest, load / std::max(1, s.placement.per_domain) / rail_rate(s));
+  } else if (c.cap <= 0 && s.node.pcie.per_gpu.value > 0) {
+    slowest = load / (s.node.pcie.per_gpu.value * s.node.pcie.efficiency);
+  }
+  c.time = c.latency + slowest;
+  return c;
+}
+
+Candidate tree_candidate(const Setting& s, double bytes, Protocol protocol) {
+  const double wire = s.nccl.wire_bytes[static_cast<std::size_t>(protocol)];
+  // A GPU of the chain passes the data up and down, so each direction of an edge gets half the
+  // rate.
+  Candidate c{Algorithm::Tree, protocol, tree_latency(s, protocol), wire,
+              inner_rate(s, protocol) / 2};
+  const double inner = s.placement.per_domain > 1 && c.cap > 0 ? bytes * wire / c.cap : 0.0;
+  c.time = c.latency + std::max(inner, 2.0 * bytes * wire / s.placement.per_domain / rail_rate(s));
+  return c;
+}
+
+Candidate nvls_candidate(const Setting& s, double bytes) {
+  const double n = s.placement.size();
+  const double wire = (1.0 + 1.0 / n) * bytes;
+  const double bus = s.device.nvlink.nvls_bus.value * s.nvlink_scale();
+  const double transfer = ring_bytes(OpKind::AllReduce, bytes, n) / bus;
+  Candidate c{Algorithm::NvLink, Protocol::Simple, s.nccl.nvls_latency.value, 1.0, wire / transfer};
+  c.time = c.latency + transfer;
+  return c;
+}
+
+Candidate choose(const Setting& s, OpKind kind, double bytes) {
+  Candidate best = ring_candidate(s, kind, bytes, Protocol::Simple);
+  const auto offer = [&](const Candidate& c) {
+    if (c.time < best.time) best = c;
+  };
+  const bool ll128 = s.placement.inner != PathKind::Pcie && s.device.nvlink.nominal.value > 0;
+  const bool tree =
+      kind == OpKind::AllReduce && s.placement.domains() > 1 && s.placement.per_domain > 0;
+  for (Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
+    if (protocol == Protocol::LL128 && !ll128) continue;
+    offer(ring_candidate(s, kind, bytes, protocol));
+    if (tree) offer(tree_candidate(s, bytes, protocol));
+  }
+  const bool nvls = s.stack.nvls && kind == OpKind::AllReduce && s.placement.domains() == 1 &&
+                    s.placement.size() > 2 && s.nvlink() && s.device.nvlink.nvls_bus.value > 0 &&
+                    s.node.intra.kind == IntraKind::NvSwitch;
+  if (nvls) offer(nvls_candidate(s, bytes));
+  return best;
+}
+
+Bytes whole(double bytes) { return Bytes(std::llround(bytes)); }
+
+// One ring through all members; with equal domains the hop between domains is spread over their
+// rails.
+void add_ring(const Placement& p, double load, bool closed, std::vector<FlowEdge>& edges) {
+  const std::int32_t domains = p.domains(), k = p.per_domain;
+  if (k == 0 || domains == 1) {
+    const std::int32_t n = p.size();
+    for (std::int32_t i = 0; i < (closed ? n : n - 1); ++i) {
+      edges.push_back({p.order[i], p.order[(i + 1) % n], whole(load)});
+    }
+    return;
+  }
+  edges.reserve(static_cast<std::size_t>(2 * domains * k));
+  for (std::int32_t d = 0; d < domains; ++d) {
+    const auto at = [&](std::int32_t domain, std::int32_t j) {
+      return p.order[p.first[domain] + j % k];
+    };
+    for (std::int32_t j = 0; k > 1 && j < k; ++j) {
+      edges.push_back({at(d, j), at(d, j + 1), whole(load)});
+    }
+    if (!closed && d + 1 == domains) break;
+    for (std::int32_t j = 0; j < k; ++j) {
+      edges.push_back({at(d, j), at((d + 1) % domains, j), whole(load / k)});
+    }
+  }
+}
+
+void add_tree(const Placement& p, double bytes, std::vector<FlowEdge>& edges) {
+  const std::int32_t k = p.per_domain;
+  const auto at = [&](std::int32_t domain, std::int32_t j) { return p.order[p.first[domain] + j]; };
+  for (std::int32_t d = 0; d < p.domains(); ++d) {
+    for (std::int32_t j = 0; j + 1 < k; ++j) {
+      edges.push_back({at(d, j), at(d, j + 1), whole(bytes)});
+      edges.push_back({at(d, j + 1), at(d, j), whole(bytes)});
+    }
+    for (int tree = 0; tree < 2; ++tree) {
+      const std::int32_t parent = tree_parent(d, p.domains(), tree);
+      for (std::int32_t j = 0; parent >= 0 && j < k; ++j) {
+        edges.push_back({at(d, j), at(parent, j), whole(bytes / (2.0 * k))});
+        edges.push_back({at(parent, j), at(d, j), whole(bytes / (2.0 * k))});
+      }
+    }
+  }
+}
+
+void add_direct(std::int32_t n, double share, std::vector<FlowEdge>& edges) {
+  edges.reserve(static_cast<std::size_t>(n) * (n - 1));
+  for (std::int32_t i = 0; i < n; ++i) {
+    for (std::int32_t step = 1; step < n; ++step) {
+      edges.push_back({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>((i + step) % n),
+                       whole(share)});
+    }
+  }
+}
+
+// Two trees may use one pair of members: one edge per ordered pair.
+void merge_equal_pairs(std::vector<FlowEdge>& edges) {
+  std::sort(edges.begin(), edges.end(), [](const FlowEdge& a, const FlowEdge& b) {
+    return a.from != b.from ? a.from < b.from : a.to < b.to;
+  });
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < edges.size(); ++i) {
+    if (kept > 0 && edges[kept - 1].from == edges[i].from && edges[kept - 1].to == edges[i].to) {
+      edges[kept - 1].bytes += edges[i].bytes;
+    } else {
+      edges[kept++] = edges[i];
+    }
+  }
+  edges.resize(kept);
+}
+
+// The stack's factor, as a lower cap where the cap binds and as more bytes where the links do.
+void apply_stack(const Setting& s, CollectiveSchedule& schedule) {
+  const bool inside = s.placement.domains() == 1;
+  const double factor =
+      inside ? s.stack.collective_in_node_time : s.stack.collective_across_nodes_time;
+  if (factor == 1.0) return;
+  schedule.latency = schedule.latency * factor;
+  if (inside && schedule.rate_cap.value > 0) {
+    schedule.rate_cap = schedule.rate_cap / factor;
+    return;
+  }
+  for (FlowEdge& edge : schedule.edges)
+    edge.bytes = whole(static_cast<double>(edge.bytes.value) * factor);
+}
+
+CollectiveSchedule send_schedule(const Setting& s, Bytes bytes) {
+  const auto simple = static_cast<std::size_t>(Protocol::Simple);
+  CollectiveSchedule schedule;
+  schedule.edges.push_back({0, 1, bytes});
+  schedule.algorithm = Algorithm::Direct;
+  const bool network = s.placement.domains() > 1;
+  const Seconds step = network ? s.nccl.ring_net[simple]
+                       : s.placement.inner == PathKind::Pcie ? s.nccl.ring_pcie[simple]
+                                                             : s.nccl.ring_nvlink[simple];
+  schedule.latency =
+      s.nccl.send_base + step + (network ? s.placement.wire : s.placement.inner_wire);
+  if (!network && s.nvlink()) {
+    schedule.rate_cap = s.device.nvlink.point_to_point * s.nvlink_scale();
+  }
+  schedule.model = "send/recv: base + step + wire, bytes / path";
+  return schedule;
+}
+
+const char* model_of(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::Ring:
+      return "NCCL ring: base + steps x step latency, 2 (n-1)/n bytes / bus bandwidth";
+    case Algorithm::Tree:
+      return "NCCL double binary tree: base + 2 depth x step latency, 2 bytes / rate";
+    case Algorithm::NvLink: return "NCCL NVLS: latency + 2 (n-1)/n bytes / bus bandwidth";
+    case Algorithm::Direct:
+      return "NCCL direct: base + steps x step latency, (n-1)/n bytes / bus bandwidth";
+  }
+  return "";
+}
+
+void add_edges(const Setting& s, OpKind kind, double bytes, const Candidate& c,
+               CollectiveSchedule& schedule) {
+  const std::int32_t n = s.placement.size();
+  switch (c.algorithm) {
+    case Algorithm::Ring:
+      add_ring(s.placement, ring_bytes(kind, bytes, n) * c.inflation, kind != OpKind::Broadcast,
+               schedule.edges);
+      break;
+    case Algorithm::NvLink:
+      add_ring(s.placement, (1.0 + 1.0 / n) * bytes, true, schedule.edges);
+      break;
+    case Algorithm::Tree:
+      add_tree(s.placement, bytes * c.inflation, schedule.edges);
+      merge_equal_pairs(schedule.edges);
+      break;
+    case Algorithm::Direct: {
+      add_direct(n, bytes / n * c.inflation, schedule.edges);
+      // The GPU's rate is shared by its flows to all others.
+      schedule.rate_cap =
+          s.placement.domains() == 1 ? BytesPerSecond(c.cap / (n - 1)) : BytesPerSecond(0);
+      return;
+    }
+  }
+  schedule.rate_cap = BytesPerSecond(c.cap);
+}
+
+}  // namespace
+
+CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device,
+                                 const Stack& stack, const Topology& topology, OpKind kind,
+                                 Bytes bytes, std::span<const GpuId> members) {
+  GPUTWIN_CHECK(!members.empty(), "a communicator has members");
+  CollectiveSchedule schedule;
+  schedule.model = model_of(Algorithm::Ring);
+  schedule.low = kLow;
+  schedule.high = kHigh;
+  schedule.sm_share = device.interference.collective_sms / device.sms;
+  if (members.size() == 1) return schedule;
+  const Placement placement = place(topology, members);
+  const Setting setting{nccl, device, stack, topology.node_type(members.front()), placement};
+  if (kind == OpKind::SendTo || kind == OpKind::RecvFrom) {
+    GPUTWIN_CHECK(members.size() == 2, "a send has a sender and a receiver");
+    CollectiveSchedule send = send_schedule(setting, bytes);
+    send.low = kLow, send.high = kHigh, send.sm_share = schedule.sm_share;
+    return send;
+  }
+  const Candidate best = choose(setting, kind, static_cast<double>(bytes.value));
+  schedule.algorithm = best.algorithm;
+  schedule.protocol = best.protocol;
+  schedule.latency = Seconds(best.latency);
+  schedule.model = model_of(best.algorithm);
+  schedule.extrapolated = kind == OpKind::Broadcast ||
+                          (kind == OpKind::AllToAll && placement.domains() > 1);
+  add_edges(setting, kind, static_cast<double>(bytes.value), best, schedule);
+  apply_stack(setting, schedule);
+  return schedule;
+}
+
+Seconds ring_all_reduce_time(std::int32_t ranks, Bytes bytes, Seconds alpha,
+                             BytesPerSecond bandwidth) {
+  const double n = ranks;
+  return alpha * (2.0 * (n - 1.0)) +
+         Seconds(2.0 * (n - 1.0) / n * static_cast<double>(bytes.value) / bandwidth.value);
+}
+
+}  // namespace gputwin

@@ -1,0 +1,185 @@
+#include "hwmodels/constants_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "sim/core/error.h"
+
+namespace gputwin {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array<std::string_view, 4> kEvidenceNames{"datasheet", "measured", "fitted",
+                                                         "assumed"};
+
+std::string_view range_text(Range range) {
+  switch (range) {
+    case Range::Positive: return "a number above 0";
+    case Range::NotNegative: return "a number not below 0";
+    case Range::Fraction: return "a number above 0 and at most 1";
+    case Range::Any: return "a number";
+  }
+  return "";
+}
+
+bool in_range(double value, Range range) {
+  if (!std::isfinite(value)) return false;
+  switch (range) {
+    case Range::Positive: return value > 0;
+    case Range::NotNegative: return value >= 0;
+    case Range::Fraction: return value > 0 && value <= 1;
+    case Range::Any: return true;
+  }
+  return false;
+}
+
+// Collects the pointers of all constants and texts below `node`.
+void leaves(const Json& node, const std::string& pointer, std::vector<std::string>& out) {
+  if (!node.is_object() || node.contains("value")) {
+    out.push_back(pointer);
+    return;
+  }
+  for (const auto& [key, child] : node.items()) leaves(child, pointer + "/" + key, out);
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::string_view to_string(Evidence kind) { return kEvidenceNames[static_cast<std::size_t>(kind)]; }
+
+struct ConstantsFile::Document {
+  Json root;
+  std::set<std::string> asked;
+};
+
+ConstantsFile::ConstantsFile(const std::filesystem::path& path)
+    : file_(path.string()), document_(std::make_unique<Document>()) {
+  std::ifstream in(path);
+  if (!in) fail("", "cannot be read", "name an existing file");
+  try {
+    document_->root = Json::parse(in);
+  } catch (const Json::parse_error& error) {
+    fail("", "is not JSON (byte " + std::to_string(error.byte) + ")", "correct the syntax there");
+  }
+  if (!document_->root.is_object()) fail("", "is not an object", "start with {");
+}
+
+ConstantsFile::~ConstantsFile() = default;
+ConstantsFile::ConstantsFile(ConstantsFile&&) noexcept = default;
+ConstantsFile& ConstantsFile::operator=(ConstantsFile&&) noexcept = default;
+
+void ConstantsFile::fail(const std::string& pointer, const std::string& problem,
+                         const std::string& fix) const {
+  std::string value;
+  const Json::json_pointer where(pointer);
+  if (!pointer.empty() && document_->root.contains(where)) value = document_->root.at(where).dump();
+  throw InputError(file_, pointer, value, problem, fix);
+}
+
+bool ConstantsFile::has(const std::string& pointer) const {
+  return document_->root.contains(Json::json_pointer(pointer));
+}
+
+double ConstantsFile::number(const std::string& pointer, Range range) {
+  const std::string shape = "{\"value\": 1.0, \"source\": \"...\", \"kind\": \"assumed\"}";
+  if (!has(pointer)) fail(pointer, "is missing", "add it as " + shape);
+  const Json& node = document_->root.at(Json::json_pointer(pointer));
+  if (!node.is_object()) fail(pointer, "is not a constant with an origin", "write " + shape);
+  for (const auto& [key, child] : node.items()) {
+    if (key != "value" && key != "source" && key != "kind") {
+      fail(pointer + "/" + key, "is an unknown key", "a constant has value, source and kind");
+    }
+  }
+  for (const char* key : {"value", "source", "kind"}) {
+    if (!node.contains(key)) fail(pointer + "/" + key, "is missing", "write " + shape);
+  }
+  const Json& value = node.at("value");
+  if (!value.is_number() || !in_range(value.get<double>(), range)) {
+    fail(pointer + "/value", "is not allowed here", std::string(range_text(range)) + " is needed");
+  }
+  if (!node.at("source").is_string() || node.at("source").get<std::string>().empty()) {
+    fail(pointer + "/source", "is not a text", "say where the number comes from");
+  }
+  const Json& kind = node.at("kind");
+  const std::string name = kind.is_string() ? kind.get<std::string>() : "";
+  const auto* found = std::find(kEvidenceNames.begin(), kEvidenceNames.end(), name);
+  if (found == kEvidenceNames.end()) {
+    fail(pointer + "/kind", "is unknown", "datasheet, measured, fitted or assumed");
+  }
+  document_->asked.insert(pointer);
+  constants_.push_back({pointer, value.get<double>(), node.at("source").get<std::string>(),
+                        static_cast<Evidence>(found - kEvidenceNames.begin())});
+  return constants_.back().value;
+}
+
+double ConstantsFile::number_or(const std::string& pointer, double absent, Range range) {
+  return has(pointer) ? number(pointer, range) : absent;
+}
+
+std::string ConstantsFile::text(const std::string& pointer) {
+  if (!has(pointer)) fail(pointer, "is missing", "add a text");
+  const Json& node = document_->root.at(Json::json_pointer(pointer));
+  if (!node.is_string()) fail(pointer, "is not a text", "put it in quotes");
+  document_->asked.insert(pointer);
+  return node.get<std::string>();
+}
+
+void ConstantsFile::finish() const {
+  std::vector<std::string> found;
+  leaves(document_->root, "", found);
+  const std::vector<std::string> asked(document_->asked.begin(), document_->asked.end());
+  for (const std::string& pointer : found) {
+    if (!document_->asked.contains(pointer)) {
+      fail(pointer, "is an unknown key", "nearest known key: " + nearest_name(pointer, asked));
+    }
+  }
+}
+
+std::vector<std::string> list_json_names(const std::filesystem::path& directory) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  }
+  if (error) {
+    throw InputError(directory.string(), "", "", "cannot be read",
+                     "name the folder of hardware data");
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string nearest_name(std::string_view wanted, const std::vector<std::string>& names) {
+  std::string best;
+  std::size_t least = 0;
+  for (const std::string& name : names) {
+    const std::size_t distance = edit_distance(wanted, name);
+    if (best.empty() || distance < least) {
+      best = name;
+      least = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace gputwin

@@ -1,0 +1,167 @@
+#include "hwmodels/device.h"
+
+#include "sim/core/check.h"
+#include "sim/core/error.h"
+
+namespace gputwin {
+
+namespace {
+
+Seconds microseconds(double v) { return Seconds(v * 1e-6); }
+BytesPerSecond gigabytes_per_second(double v) { return BytesPerSecond(v * 1e9); }
+Bytes mebibytes(double v) { return Bytes(static_cast<std::int64_t>(v * 1048576.0)); }
+
+Architecture architecture_of(const std::string& file, const std::string& name) {
+  const std::vector<std::string> names{"volta", "turing", "ampere", "hopper", "blackwell"};
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == name) return static_cast<Architecture>(i);
+  }
+  throw InputError(file, "/architecture", name, "is unknown",
+                   "nearest: " + nearest_name(name, names));
+}
+
+void read_peaks(ConstantsFile& file, Device& device) {
+  const auto set = [&](DType dtype, const char* key) {
+    const std::string pointer = std::string("/peak/") + key + "_TFLOPS";
+    device.peak[static_cast<std::size_t>(dtype)] =
+        FlopsPerSecond(file.number_or(pointer, 0.0) * 1e12);
+  };
+  set(DType::F32, "fp32");
+  set(DType::Tf32, "tf32");
+  set(DType::F16, "fp16");
+  set(DType::Bf16, "bf16");
+  set(DType::F8, "fp8");
+  set(DType::Mxf8, "mxfp8");
+  set(DType::Nvf4, "nvfp4");
+}
+
+GemmParameters read_gemm(ConstantsFile& file) {
+  GemmParameters g;
+  g.start_up = microseconds(file.number("/gemm/start_up_us", Range::NotNegative));
+  g.tile_efficiency = file.number("/gemm/tile_efficiency", Range::Fraction);
+  g.tile_saturation = file.number("/gemm/tile_saturation");
+  g.k_overhead = file.number("/gemm/k_overhead", Range::NotNegative);
+  g.memory_efficiency = file.number("/gemm/memory_efficiency", Range::Fraction);
+  g.norm_exponent = file.number("/gemm/norm_exponent");
+  g.split_cost = microseconds(file.number("/gemm/split_cost_us", Range::NotNegative));
+  g.nn_time = file.number("/gemm/nn_time");
+  g.nt_time = file.number("/gemm/nt_time");
+  return g;
+}
+
+AttentionParameters read_attention(ConstantsFile& file) {
+  AttentionParameters a;
+  const auto rate = [&](AttentionKernel kernel, const std::string& key) {
+    const std::string at = "/attention/" + key;
+    a.kernels[static_cast<std::size_t>(kernel)] = {
+        FlopsPerSecond(file.number_or(at + "_forward_TFLOPS", 0.0) * 1e12),
+        FlopsPerSecond(file.number_or(at + "_backward_TFLOPS", 0.0) * 1e12)};
+  };
+  rate(AttentionKernel::Flash1, "flash1");
+  rate(AttentionKernel::Flash2, "flash2");
+  rate(AttentionKernel::Flash3, "flash3");
+  rate(AttentionKernel::Cudnn, "cudnn");
+  a.small_head_rate = file.number("/attention/small_head_rate", Range::Fraction);
+  a.misaligned_head_time = file.number("/attention/misaligned_head_time");
+  a.start_up = microseconds(file.number("/attention/start_up_us", Range::NotNegative));
+  return a;
+}
+
+MemoryBoundParameters read_memory_bound(ConstantsFile& file) {
+  MemoryBoundParameters m;
+  const std::string at = "/memory_bound/";
+  m.start_up = microseconds(file.number(at + "start_up_us", Range::NotNegative));
+  m.elementwise = file.number(at + "elementwise_efficiency", Range::Fraction);
+  m.norm = file.number(at + "norm_efficiency", Range::Fraction);
+  m.softmax = file.number(at + "softmax_efficiency", Range::Fraction);
+  m.reduction = file.number(at + "reduction_efficiency", Range::Fraction);
+  m.gather = file.number(at + "gather_efficiency", Range::Fraction);
+  m.optimizer = file.number(at + "optimizer_efficiency", Range::Fraction);
+  return m;
+}
+
+NvLinkParameters read_nvlink(ConstantsFile& file) {
+  NvLinkParameters n;
+  n.ll_latency = file.number("/nccl/ll_latency_factor");
+  n.simple_latency = file.number("/nccl/simple_latency_factor");
+  if (!file.has("/nvlink")) return n;
+  n.nominal = gigabytes_per_second(file.number("/nvlink/per_gpu_GBps"));
+  n.ring_bus = gigabytes_per_second(file.number("/nvlink/ring_bus_GBps"));
+  n.ll128_bus = gigabytes_per_second(file.number("/nvlink/ll128_bus_GBps"));
+  n.point_to_point = gigabytes_per_second(file.number("/nvlink/point_to_point_GBps"));
+  n.nvls_bus = gigabytes_per_second(file.number_or("/nvlink/nvls_bus_GBps", 0.0));
+  return n;
+}
+
+DeviceMemoryParameters read_memory(ConstantsFile& file) {
+  DeviceMemoryParameters m;
+  m.context = mebibytes(file.number("/device_memory/context_MiB", Range::NotNegative));
+  m.per_communicator =
+      mebibytes(file.number("/device_memory/per_communicator_MiB", Range::NotNegative));
+  m.workspace = mebibytes(file.number("/device_memory/workspace_MiB", Range::NotNegative));
+  m.reserved_over_allocated = file.number("/device_memory/reserved_over_allocated");
+  return m;
+}
+
+}  // namespace
+
+FlopsPerSecond Device::dense_peak(DType dtype) const {
+  const auto of = [&](DType d) { return peak[static_cast<std::size_t>(d)]; };
+  const auto first = [&](std::initializer_list<DType> order) {
+    for (DType d : order) {
+      if (of(d).value > 0) return of(d);
+    }
+    return of(DType::F32);
+  };
+  switch (dtype) {
+    case DType::Nvf4: return first({DType::Nvf4, DType::F8, DType::F16});
+    case DType::Mxf8: return first({DType::Mxf8, DType::F8, DType::F16});
+    case DType::F8: return first({DType::F8, DType::F16});
+    // Volta and Turing multiply bf16 in fp32.
+    case DType::Bf16: return first({DType::Bf16, DType::F32});
+    case DType::F16: return first({DType::F16, DType::F32});
+    case DType::Tf32: return first({DType::Tf32, DType::F32});
+    case DType::F32:
+    case DType::I64:
+    case DType::I32:
+    case DType::U8: return of(DType::F32);
+  }
+  return of(DType::F32);
+}
+
+Device load_device(const std::filesystem::path& path) {
+  ConstantsFile file(path);
+  Device device;
+  device.name = file.text("/name");
+  if (device.name != path.stem().string()) {
+    throw InputError(path.string(), "/name", device.name, "is not the file's name",
+                     "write " + path.stem().string());
+  }
+  device.architecture = architecture_of(path.string(), file.text("/architecture"));
+  device.sms = static_cast<std::int32_t>(file.number("/sms"));
+  device.clock_MHz = file.number("/clock_MHz");
+  read_peaks(file, device);
+  if (device.peak[static_cast<std::size_t>(DType::F32)].value <= 0)
+    file.number("/peak/fp32_TFLOPS");
+  device.memory = mebibytes(file.number("/hbm/capacity_GiB") * 1024.0);
+  device.memory_bandwidth = gigabytes_per_second(file.number("/hbm/bandwidth_GBps"));
+  device.l2 = mebibytes(file.number("/l2_MiB"));
+  device.sustained_compute = file.number("/sustained/compute_factor", Range::Fraction);
+  device.gemm = read_gemm(file);
+  device.attention = read_attention(file);
+  device.memory_bound = read_memory_bound(file);
+  device.nvlink = read_nvlink(file);
+  device.interference.compute_slowdown = file.number("/interference/compute_slowdown");
+  device.interference.collective_sms =
+      file.number("/interference/collective_sms", Range::NotNegative);
+  device.device_memory = read_memory(file);
+  file.finish();
+  device.constants = file.constants();
+  return device;
+}
+
+std::vector<std::string> list_devices(const std::filesystem::path& directory) {
+  return list_json_names(directory);
+}
+
+}  // namespace gputwin

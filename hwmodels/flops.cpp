@@ -1,0 +1,69 @@
+#include "hwmodels/flops.h"
+
+#include <algorithm>
+
+namespace gputwin {
+
+namespace {
+
+// Forward FLOPs of one sample through one layer.
+struct LayerFlops {
+  double linear = 0.0, attention = 0.0;
+};
+
+LayerFlops layer_flops(const Transformer& model, double s, FlopsConvention convention) {
+  const double h = static_cast<double>(model.hidden);
+  const double weights = h * static_cast<double>(model.qkv_width()) +
+                         static_cast<double>(model.query_width()) * h +
+                         h * static_cast<double>(model.fc1_width() + model.ffn);
+  const double pairs = convention == FlopsConvention::Megatron ? s * s : s * (s + 1.0) / 2.0;
+  return {2.0 * s * weights, 4.0 * pairs * static_cast<double>(model.query_width())};
+}
+
+// Layers whose whole forward pass runs twice.
+double fully_recomputed_layers(const Transformer& model, const Layout& layout) {
+  switch (layout.recompute) {
+    case Recompute::None:
+    case Recompute::Selective: return 0.0;
+    case Recompute::Full: return static_cast<double>(model.layers);
+    case Recompute::Block: {
+      double layers = 0.0;
+      for (std::int32_t of_chunk : layout.layers_per_chunk(model.layers)) {
+        layers += std::min(of_chunk, layout.recompute_layers);
+      }
+      return layers;
+    }
+  }
+  return 0.0;
+}
+
+}  // namespace
+
+IterationFlops iteration_flops(const Transformer& model, const Job& job, const Layout& layout,
+                               FlopsConvention convention) {
+  const double s = static_cast<double>(job.sequence);
+  const double samples = static_cast<double>(job.global_batch);
+  const LayerFlops layer = layer_flops(model, s, convention);
+  const double layers = static_cast<double>(model.layers);
+  const double head =
+      2.0 * s * static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
+  const double forward = layers * (layer.linear + layer.attention) + head;
+  double again = fully_recomputed_layers(model, layout) * (layer.linear + layer.attention);
+  if (layout.recompute == Recompute::Selective) again = layers * layer.attention;
+  return {Flops(samples * 3.0 * forward), Flops(samples * (3.0 * forward + again))};
+}
+
+std::string_view flops_convention_text(FlopsConvention convention) {
+  switch (convention) {
+    case FlopsConvention::Megatron:
+      return "3 x forward; linear layers, LM head and attention over the full s x s square "
+             "(Narayanan et al., SC 2021); hardware FLOPs add recomputed layers";
+    case FlopsConvention::Causal:
+      return "3 x forward; linear layers, LM head and attention counted causally, s (s+1) / 2 "
+             "pairs; "
+             "hardware FLOPs add recomputed layers";
+  }
+  return "";
+}
+
+}  // namespace gputwin

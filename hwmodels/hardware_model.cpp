@@ -1,0 +1,123 @@
+#include "hwmodels/hardware_model.h"
+
+#include <algorithm>
+
+#include "hwmodels/kernels/attention.h"
+#include "hwmodels/kernels/gemm.h"
+#include "hwmodels/kernels/memory_bound.h"
+#include "hwmodels/links/copies.h"
+#include "hwmodels/memory/runtime_memory.h"
+#include "sim/core/check.h"
+#include "sim/core/error.h"
+
+namespace gputwin {
+
+namespace {
+
+void scale(Cost& cost, double factor) {
+  if (factor == 1.0) return;
+  cost.time = cost.time * factor;
+  for (Seconds& term : cost.terms) term = term * factor;
+}
+
+Cost gemm(const Device& device, const Op& op, Bytes read, Bytes written) {
+  GemmShape shape{.m = op.dims[0], .n = op.dims[1], .k = op.dims[2], .dtype = op.dtype};
+  shape.trans_a = op.trans_a;
+  shape.trans_b = op.trans_b;
+  shape.traffic = read + written + (op.accumulate ? written : Bytes(0));
+  return gemm_cost(device, shape);
+}
+
+}  // namespace
+
+HardwareModel::HardwareModel(const Topology& topology, const Job& job,
+                             const std::filesystem::path& data)
+    : topology_(topology), nccl_(load_nccl_constants(data / "links" / "nccl.json")) {
+  const std::vector<std::string> known = list_devices(data / "devices");
+  const Cluster& cluster = topology.cluster();
+  for (const std::string& name : cluster.device_kinds()) {
+    if (!std::binary_search(known.begin(), known.end(), name)) {
+      throw InputError(cluster.name, "/device", name, "is not a known device",
+                       "nearest: " + nearest_name(name, known));
+    }
+    devices_.push_back(load_device(data / "devices" / (name + ".json")));
+    for (const NodeGroup& group : cluster.groups) {
+      if (group.type.device != name) continue;
+      nodes_.push_back(&group.type);
+      break;
+    }
+  }
+  StackChoice choice = choose_stack(data / "stacks", job.stack);
+  stack_ = std::move(choice.stack);
+  if (!choice.note.empty()) notes_.push_back(std::move(choice.note));
+}
+
+Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId kind) const {
+  GPUTWIN_CHECK(kind.value < devices_.size(), "device kinds come from the cluster");
+  const Device& device = devices_[kind.value];
+  Cost cost;
+  double factor = 1.0;
+  switch (op.kind) {
+    case OpKind::Gemm:
+      cost = gemm(device, op, read, written);
+      factor = stack_.gemm_time;
+      break;
+    case OpKind::AttentionScores:
+    case OpKind::AttentionContext:
+    case OpKind::AttentionGradProbs:
+    case OpKind::AttentionGradValue:
+    case OpKind::AttentionGradQuery:
+    case OpKind::AttentionGradKey:
+      cost = attention_gemm_cost(device, op, read + written);
+      factor = stack_.attention_time;
+      break;
+    case OpKind::FlashForward:
+    case OpKind::FlashBackward:
+      cost = flash_cost(device, op, read + written);
+      factor = stack_.attention_time;
+      break;
+    case OpKind::Opaque: cost = opaque_cost(device, op, read, written); break;
+    case OpKind::CpuAdam: cost = cpu_adam_cost(*nodes_[kind.value], op.dims[0]); break;
+    case OpKind::SoftmaxForward: case OpKind::SoftmaxBackward: case OpKind::NormForward:
+    case OpKind::NormBackward: case OpKind::ActivationForward: case OpKind::ActivationBackward:
+    case OpKind::BiasDropoutAdd: case OpKind::BiasGrad: case OpKind::DropoutBackward:
+    case OpKind::Rope: case OpKind::EmbeddingForward: case OpKind::EmbeddingBackward:
+    case OpKind::PositionAdd: case OpKind::PositionGrad: case OpKind::LogitsMax:
+    case OpKind::LogitsSum: case OpKind::LossFromSums: case OpKind::CrossEntropyBackward:
+    case OpKind::Add: case OpKind::CastCopy: case OpKind::Zero: case OpKind::SumOfSquares:
+    case OpKind::AdamStep:
+      cost = memory_bound_cost(device, op, read, written);
+      factor = stack_.memory_bound_time;
+      break;
+    case OpKind::AllReduce: case OpKind::AllGather: case OpKind::ReduceScatter:
+    case OpKind::AllToAll: case OpKind::Broadcast: case OpKind::SendTo: case OpKind::RecvFrom:
+    case OpKind::CopyBytes: GPUTWIN_CHECK(false, "communication and copies are no kernels");
+  }
+  scale(cost, factor);
+  return cost;
+}
+
+Cost HardwareModel::copy(CopyKind kind, Bytes bytes, bool pinned, GpuId gpu) const {
+  const Device& device = devices_[topology_.device_kind(gpu).value];
+  return copy_cost(device, topology_.node_type(gpu), kind, bytes, pinned);
+}
+
+CollectiveSchedule HardwareModel::collective(OpKind kind, Bytes bytes,
+                                             std::span<const GpuId> members) const {
+  GPUTWIN_CHECK(!members.empty(), "a communicator has members");
+  const Device& device = devices_[topology_.device_kind(members.front()).value];
+  return nccl_schedule(nccl_, device, stack_, topology_, kind, bytes, members);
+}
+
+Interference HardwareModel::interference(DeviceKindId kind) const {
+  return {devices_[kind.value].interference.compute_slowdown};
+}
+
+HostCost HardwareModel::host(DeviceKindId) const { return stack_.host; }
+
+MemoryCost HardwareModel::memory(DeviceKindId kind,
+                                 std::span<const std::int32_t> communicators) const {
+  return runtime_memory(devices_[kind.value], communicators);
+}
+
+}  // namespace gputwin

@@ -1,0 +1,153 @@
+#include "hwmodels/kernels/memory_bound.h"
+
+#include <algorithm>
+
+#include "sim/core/check.h"
+
+namespace gputwin {
+
+namespace {
+
+constexpr double kLow = 0.85, kHigh = 1.20;
+constexpr double kOpaqueShareOfPeak = 0.7;      // what large GEMMs and convolutions reach
+constexpr double kCpuAdamPerCore = 60e6;        // elements per second and core, vectorised
+constexpr double kDramEfficiency = 0.6;
+constexpr std::int64_t kCpuAdamBytes = 28;
+
+Bytes bytes_of(std::int64_t elements, DType dtype) {
+  return Bytes((elements * bits(dtype) + 7) / 8);
+}
+
+// One byte per element: the mask that a dropout writes in the forward pass and reads in the
+// backward pass.
+Bytes mask_bytes(const Op& op, std::int64_t elements) {
+  return op.dropout > 0.0f ? Bytes(elements) : Bytes(0);
+}
+
+enum class Access : std::uint8_t { Elementwise, Norm, Softmax, Reduction, Gather, Optimizer };
+
+// How the kernel of `kind` walks memory; calls that are priced elsewhere break our own invariant.
+Access access_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::NormForward:
+    case OpKind::NormBackward: return Access::Norm;
+    case OpKind::SoftmaxForward:
+    case OpKind::SoftmaxBackward:
+    case OpKind::LogitsSum:
+    case OpKind::CrossEntropyBackward: return Access::Softmax;
+    case OpKind::BiasGrad:
+    case OpKind::PositionGrad:
+    case OpKind::LogitsMax:
+    case OpKind::LossFromSums:
+    case OpKind::SumOfSquares: return Access::Reduction;
+    case OpKind::EmbeddingForward:
+    case OpKind::EmbeddingBackward: return Access::Gather;
+    case OpKind::AdamStep: return Access::Optimizer;
+    case OpKind::ActivationForward: case OpKind::ActivationBackward: case OpKind::BiasDropoutAdd:
+    case OpKind::DropoutBackward: case OpKind::Rope: case OpKind::PositionAdd: case OpKind::Add:
+    case OpKind::CastCopy: case OpKind::Zero: case OpKind::Opaque: return Access::Elementwise;
+    case OpKind::Gemm: case OpKind::AttentionScores: case OpKind::AttentionContext:
+    case OpKind::AttentionGradProbs: case OpKind::AttentionGradValue:
+    case OpKind::AttentionGradQuery: case OpKind::AttentionGradKey: case OpKind::FlashForward:
+    case OpKind::FlashBackward: case OpKind::CpuAdam: case OpKind::AllReduce:
+    case OpKind::AllGather: case OpKind::ReduceScatter: case OpKind::AllToAll:
+    case OpKind::Broadcast: case OpKind::SendTo: case OpKind::RecvFrom: case OpKind::CopyBytes:
+      GPUTWIN_CHECK(false, "only memory-bound kernels are priced here");
+  }
+  return Access::Elementwise;
+}
+
+double efficiency_of(const MemoryBoundParameters& m, Access access) {
+  switch (access) {
+    case Access::Elementwise: return m.elementwise;
+    case Access::Norm: return m.norm;
+    case Access::Softmax: return m.softmax;
+    case Access::Reduction: return m.reduction;
+    case Access::Gather: return m.gather;
+    case Access::Optimizer: return m.optimizer;
+  }
+  return m.elementwise;
+}
+
+Cost streaming_cost(const Device& device, Bytes moved, double efficiency) {
+  const Seconds memory(static_cast<double>(moved.value) /
+                       (efficiency * device.memory_bandwidth.value));
+  Cost cost;
+  cost.time = device.memory_bound.start_up + memory;
+  cost.terms[static_cast<std::size_t>(Term::StartUp)] = device.memory_bound.start_up;
+  cost.terms[static_cast<std::size_t>(Term::Memory)] = memory;
+  cost.low = kLow;
+  cost.high = kHigh;
+  return cost;
+}
+
+}  // namespace
+
+Bytes moved_bytes(const Op& op, Bytes read, Bytes written) {
+  const auto& d = op.dims;
+  const std::int64_t rows_times_width = d[0] * d[1];
+  if (op.kind == OpKind::SoftmaxForward || op.kind == OpKind::SoftmaxBackward) {
+    const std::int64_t elements = d[0] * d[1] * d[2] * d[3];
+    const Bytes half = op.causal ? Bytes(read.value / 2) : read;
+    // A separate dropout pass over the probabilities: read, write, and one mask byte.
+    const Bytes dropout = op.dropout > 0.0f ? bytes_of(2 * elements, op.out) : Bytes(0);
+    return half + written + dropout + mask_bytes(op, elements);
+  }
+  if (op.kind == OpKind::EmbeddingForward || op.kind == OpKind::PositionAdd) {
+    const Bytes input =
+        op.kind == OpKind::PositionAdd ? bytes_of(rows_times_width, op.dtype) : Bytes(0);
+    return input + bytes_of(rows_times_width, op.dtype) + written;
+  }
+  if (op.kind == OpKind::EmbeddingBackward || op.kind == OpKind::PositionGrad) {
+    return bytes_of(rows_times_width, op.dtype) + bytes_of(2 * rows_times_width, op.out);
+  }
+  if (op.kind == OpKind::Rope) return bytes_of(2 * d[0] * (d[1] + d[2]) * d[3], op.dtype);
+  if (op.kind == OpKind::BiasDropoutAdd || op.kind == OpKind::DropoutBackward) {
+    return read + written + mask_bytes(op, rows_times_width);
+  }
+  if (op.kind == OpKind::AdamStep) return read + written + bytes_of(3 * d[0], DType::F32);
+  return read + written;
+}
+
+Cost memory_bound_cost(const Device& device, const Op& op, Bytes read, Bytes written) {
+  const double efficiency = efficiency_of(device.memory_bound, access_of(op.kind));
+  Cost cost = streaming_cost(device, moved_bytes(op, read, written), efficiency);
+  cost.model = "memory-bound: t0 + bytes / (efficiency x bandwidth)";
+  cost.op_class = op.kind == OpKind::AdamStep ? "optimizer" : "memory_bound";
+  return cost;
+}
+
+Cost opaque_cost(const Device& device, const Op& op, Bytes read, Bytes written) {
+  Cost cost = streaming_cost(device, read + written, device.memory_bound.elementwise);
+  const double peak = device.dense_peak(op.dtype).value * device.sustained_compute;
+  const Seconds compute(op.flops.value / (kOpaqueShareOfPeak * peak));
+  cost.terms[static_cast<std::size_t>(Term::Compute)] = compute;
+  cost.time = device.memory_bound.start_up + std::max(compute, cost.term(Term::Memory));
+  cost.low = 0.7;
+  cost.high = 1.4;
+  cost.extrapolated = true;
+  cost.model = "stated work: t0 + max(flops / 70 % of peak, bytes / bandwidth)";
+  cost.op_class = "opaque";
+  return cost;
+}
+
+Cost cpu_adam_cost(const NodeType& node, std::int64_t elements) {
+  const double gpus = std::max(1, node.gpus);
+  const double cores = std::max(1.0, node.host.cores / gpus);
+  const double n = static_cast<double>(elements);
+  const Seconds compute(n / (cores * kCpuAdamPerCore));
+  const double dram = node.host.dram.value / gpus * kDramEfficiency;
+  const Seconds memory(dram > 0 ? n * kCpuAdamBytes / dram : 0.0);
+  Cost cost;
+  cost.time = std::max(compute, memory);
+  cost.terms[static_cast<std::size_t>(Term::Compute)] = compute;
+  cost.terms[static_cast<std::size_t>(Term::Memory)] = memory;
+  cost.low = 0.6;
+  cost.high = 1.6;
+  cost.extrapolated = true;
+  cost.model = "host Adam: max(elements / (cores x rate), 28 B per element / DRAM share)";
+  cost.op_class = "host_optimizer";
+  return cost;
+}
+
+}  // namespace gputwin

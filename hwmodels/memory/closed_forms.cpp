@@ -1,0 +1,45 @@
+#include "hwmodels/memory/closed_forms.h"
+
+#include <algorithm>
+
+namespace gputwin {
+
+double activation_bytes_per_layer(const Transformer& model, const ActivationShape& shape) {
+  const double h = static_cast<double>(model.hidden);
+  const double sb = static_cast<double>(shape.sequence * shape.micro_batch);
+  const double t = shape.tp;
+  if (shape.recompute == Recompute::Full) return 2.0 * sb * h;
+  // Two norm inputs and the two inputs of column-parallel layers (2 B each), two dropout masks (1
+  // B): 10 h.
+  const double whole = 10.0 * h;
+  // Q and attention output per query head, K and V per key/value head; 8 h for plain attention.
+  const double heads = 4.0 * static_cast<double>(model.query_width() + model.kv_width());
+  // Inputs of the activation and of the second linear layer: 16 h for a 4 h wide GELU.
+  const double mlp = 2.0 * static_cast<double>(model.fc1_width() + model.ffn);
+  // Scores before and after softmax (2 B each) and the dropout mask (1 B).
+  const bool scores_kept = !shape.flash && shape.recompute != Recompute::Selective;
+  const double scores =
+      scores_kept ? 5.0 * static_cast<double>(model.heads * shape.sequence) : 0.0;
+  return sb * (whole / (shape.sequence_parallel ? t : 1.0) + (heads + mlp + scores) / t);
+}
+
+double state_bytes_per_parameter(std::int32_t zero, std::int32_t shards) {
+  return zero >= 1 ? 6.0 + 12.0 / shards : 18.0;
+}
+
+double live_micro_batches(Schedule schedule, std::int32_t stage, std::int32_t stages,
+                          std::int32_t chunks_per_stage, std::int32_t micro_batches) {
+  const double m = micro_batches;
+  switch (schedule) {
+    case Schedule::None: return std::min(m, 1.0);
+    case Schedule::Gpipe: return m;
+    case Schedule::OneFOneB: return std::min(m, static_cast<double>(stages - stage));
+    case Schedule::Interleaved: {
+      const double v = chunks_per_stage;
+      return std::min(m, (stages * (v - 1.0) + 2.0 * (stages - stage) - 1.0) / v);
+    }
+  }
+  return m;
+}
+
+}  // namespace gputwin

@@ -1,0 +1,183 @@
+#include "sim/app/scenario_reader.h"
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "sim/core/check.h"
+#include "sim/core/spelling.h"
+
+namespace gputwin {
+namespace {
+
+/// Files write fp32 where plans write f32; every other word is core's.
+template <class Enum>
+Enum enumerator(const std::string& word) {
+  const auto value = from_string<Enum>(word == "fp32" ? "f32" : word);
+  GPUTWIN_CHECK(value.has_value(),
+                "the schemas know no word that the core does not, such as " + word);
+  return *value;
+}
+
+template <class Enum>
+Enum read_word(const Json& object, const char* key, Enum otherwise) {
+  const auto found = object.find(key);
+  return found == object.end() ? otherwise : enumerator<Enum>(found->get<std::string>());
+}
+
+const Json& object_or_empty(const Json& object, const char* key) {
+  static const Json empty = Json::object();
+  const auto found = object.find(key);
+  return found == object.end() ? empty : *found;
+}
+
+BytesPerSecond read_GBps(const Json& object, const char* key, double otherwise = 0.0) {
+  return BytesPerSecond(object.value(key, otherwise) * 1e9);
+}
+
+NodeType read_node_type(const Json& type) {
+  NodeType node;
+  node.device = type.at("device").get<std::string>();
+  node.gpus = type.at("gpus").get<std::int32_t>();
+  const Json& intra = object_or_empty(type, "intra");
+  node.intra.kind = read_word(intra, "kind", IntraKind::None);
+  node.intra.per_gpu = read_GBps(intra, "bandwidth_GBps");
+  node.intra.efficiency = intra.value("efficiency", 1.0);
+  node.intra.domain_gpus = intra.value("domain_gpus", 0);
+  const Json& pcie = type.at("pcie");
+  const double lane = pcie.at("bandwidth_GBps").get<double>();
+  node.pcie.generation = pcie.value("generation", 4);
+  node.pcie.per_gpu = read_GBps(pcie, "bandwidth_GBps");
+  node.pcie.switch_uplink = read_GBps(pcie, "switch_uplink_GBps", lane);
+  node.pcie.gpus_per_switch = pcie.value("gpus_per_switch", 1);
+  node.pcie.efficiency = pcie.value("efficiency", 1.0);
+  const Json& host = type.at("host");
+  node.host.sockets = host.value("sockets", 2);
+  node.host.cores = host.at("cores").get<std::int32_t>();
+  node.host.memory =
+      Bytes(static_cast<std::int64_t>(host.at("memory_GiB").get<double>() * 1024 * 1024 * 1024));
+  node.host.dram = read_GBps(host, "dram_GBps");
+  const Json& nics = object_or_empty(type, "nics");
+  node.nics.per_node = nics.value("per_node", 0);
+  node.nics.each = BytesPerSecond(nics.value("each_Gbps", 0.0) * 1e9 / 8);
+  node.nics.efficiency = nics.value("efficiency", 1.0);
+  const Json& nvme = object_or_empty(type, "nvme");
+  node.nvme_read = read_GBps(nvme, "read_GBps");
+  node.nvme_write = read_GBps(nvme, "write_GBps");
+  return node;
+}
+
+/// "tp-cp-dp-pp" as dimensions, fastest first.
+std::array<Dim, 4> read_rank_order(const std::string& text) {
+  constexpr std::array<std::pair<std::string_view, Dim>, 4> kDims{
+      {{"tp", Dim::Tp}, {"cp", Dim::Cp}, {"dp", Dim::Dp}, {"pp", Dim::Pp}}};
+  std::array<Dim, 4> order{};
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::string_view word = std::string_view(text).substr(3 * i, 2);
+    for (const auto& [name, dim] : kDims) {
+      if (name == word) order[i] = dim;
+    }
+  }
+  return order;
+}
+
+Schedule default_schedule(const Layout& layout) {
+  if (layout.vpp > 1) return Schedule::Interleaved;
+  return layout.pp == 1 ? Schedule::None : Schedule::OneFOneB;
+}
+
+}  // namespace
+
+Transformer read_transformer(const Json& model) {
+  Transformer t;
+  t.name = model.value("name", "unnamed");
+  t.layers = model.at("layers").get<std::int64_t>();
+  t.hidden = model.at("hidden").get<std::int64_t>();
+  t.heads = model.at("heads").get<std::int64_t>();
+  t.kv_heads = model.value("kv_heads", t.heads);
+  t.head_dim = model.value("head_dim", t.hidden / t.heads);
+  t.ffn = model.at("ffn").get<std::int64_t>();
+  t.vocab = model.at("vocab").get<std::int64_t>();
+  t.max_positions = model.value("max_positions", std::int64_t{0});
+  t.activation = read_word(model, "activation", Activation::Gelu);
+  t.positions = read_word(model, "positions", Positions::Learned);
+  t.norm = read_word(model, "norm", Norm::LayerNorm);
+  t.bias = model.value("bias", true);
+  t.tied_embeddings = model.value("tied_embeddings", true);
+  t.dropout = model.value("dropout", 0.0);
+  return t;
+}
+
+Cluster read_cluster(const Json& cluster) {
+  Cluster c;
+  c.name = cluster.value("name", "unnamed");
+  for (const Json& group : cluster.at("groups")) {
+    c.groups.push_back({read_node_type(group.at("type")), group.at("count").get<std::int32_t>()});
+  }
+  const Json& fabric = cluster.at("fabric");
+  c.fabric.kind = read_word(fabric, "kind", FabricKind::None);
+  c.fabric.rail_optimized = fabric.value("rail_optimized", false);
+  for (const Json& level : fabric.value("levels", Json::array())) {
+    c.fabric.levels.push_back(
+        {level.at("nodes_per_group").get<std::int32_t>(), level.value("oversubscription", 1.0)});
+  }
+  c.fabric.nic_latency = Seconds(fabric.value("nic_latency_us", 0.0) * 1e-6);
+  c.fabric.switch_latency = Seconds(fabric.value("switch_latency_us", 0.0) * 1e-6);
+  return c;
+}
+
+Job read_job(const Json& json) {
+  Job job;
+  job.sequence = json.at("sequence").get<std::int64_t>();
+  job.global_batch = json.at("global_batch").get<std::int64_t>();
+  const Json& precision = object_or_empty(json, "precision");
+  job.precision.compute = read_word(precision, "compute", DType::Bf16);
+  job.precision.params = read_word(precision, "params", DType::Bf16);
+  job.precision.grads = read_word(precision, "grads", DType::F32);
+  job.optimizer = read_word(json, "optimizer", Optimizer::Adam);
+  job.attention = read_word(json, "attention", AttentionKernel::Flash2);
+  job.stack = json.value("stack", "megatron-core");
+  return job;
+}
+
+Layout read_layout(const Json& json) {
+  Layout l;
+  l.tp = json.value("tp", 1);
+  l.pp = json.value("pp", 1);
+  l.vpp = json.value("vpp", 1);
+  l.dp = json.value("dp", 1);
+  l.cp = json.value("cp", 1);
+  l.ep = json.value("ep", 1);
+  l.sp = json.value("sp", false);
+  l.zero = json.value("zero", 0);
+  l.schedule = read_word(json, "schedule", default_schedule(l));
+  l.micro_batch = json.value("micro_batch", std::int64_t{1});
+  l.recompute_layers = json.value("recompute_layers", 0);
+  const Recompute otherwise = l.recompute_layers > 0 ? Recompute::Block : Recompute::None;
+  l.recompute = read_word(json, "recompute", otherwise);
+  l.stage_layers = json.value("stage_layers", std::vector<std::int32_t>{});
+  l.rank_order = read_rank_order(json.value("rank_order", "tp-cp-dp-pp"));
+  for (const Json& gpu : json.value("devices", Json::array())) {
+    l.devices.push_back(GpuId(gpu.get<std::uint32_t>()));
+  }
+  l.overlap_grad_reduce = json.value("overlap_grad_reduce", true);
+  l.overlap_param_gather = json.value("overlap_param_gather", true);
+  l.bucket_elements = json.value("bucket_elements", std::int64_t{40'000'000});
+  return l;
+}
+
+WhatIf read_what_if(const Json& json) {
+  WhatIf what_if;
+  for (const Json& s : json.value("stragglers", Json::array())) {
+    what_if.stragglers.push_back(
+        {RankId(s.at("rank").get<std::uint32_t>()), s.at("slowdown").get<double>()});
+  }
+  if (json.contains("jitter")) {
+    what_if.jitter = Jitter{json["jitter"].at("sigma").get<double>(),
+                            json["jitter"].value("seed", std::uint64_t{0})};
+  }
+  return what_if;
+}
+
+}  // namespace gputwin

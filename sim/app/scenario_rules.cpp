@@ -1,0 +1,334 @@
+#include "sim/app/scenario_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "sim/app/suggestion.h"
+#include "sim/core/spelling.h"
+
+namespace gputwin {
+namespace {
+
+constexpr std::int64_t kMaxGpus = 4'000'000;
+
+const Transformer& transformer(const Scenario& scenario) {
+  return std::get<Transformer>(scenario.workload);
+}
+
+std::int64_t used_gpus(const Layout& l) { return std::int64_t{l.tp} * l.cp * l.dp * l.pp; }
+
+bool tp_divides(const Transformer& m, std::int64_t tp) {
+  return m.heads % tp == 0 && m.kv_heads % tp == 0 && m.ffn % tp == 0 && m.vocab % tp == 0;
+}
+
+/// tp divides heads, kv_heads, ffn and vocab; with sp also the sequence.
+void check_tensor_parallel(const ScenarioDocument& d, const Scenario& s) {
+  const Transformer& m = transformer(s);
+  const std::int64_t tp = s.layout.tp;
+  const auto legal = [&](std::int64_t t) {
+    return tp_divides(m, t) && (!s.layout.sp || s.job.sequence % t == 0);
+  };
+  const auto advice = [&] {
+    return number_advice(nearest_legal(tp, 1, m.kv_heads, legal), "set tp to 1");
+  };
+  const std::pair<const char*, std::int64_t> divided[] = {
+      {"heads", m.heads}, {"kv_heads", m.kv_heads}, {"ffn", m.ffn}, {"vocab", m.vocab}};
+  for (const auto& [key, value] : divided) {
+    if (value % tp == 0) continue;
+    throw d.error("/layout/tp", fmt::format("does not divide {} ({})", key, value), advice());
+  }
+  if (s.layout.sp && s.job.sequence % tp != 0) {
+    const std::string at = d.blame({"/job/sequence", "/layout/tp"});
+    const auto near = nearest_legal(s.job.sequence, 1, s.job.sequence + tp,
+                                    [&](std::int64_t v) { return v % tp == 0; });
+    throw d.error(
+        at, fmt::format("does not fit: with sp, tp ({}) divides sequence ({})", tp, s.job.sequence),
+        at == "/layout/tp" ? advice() : number_advice(near, "set sp to false"));
+  }
+}
+
+/// Which pipeline schedules go with which pp and vpp.
+void check_schedule(const ScenarioDocument& d, const Layout& l) {
+  const bool interleaved = l.schedule == Schedule::Interleaved;
+  if (interleaved && l.pp < 2) {
+    throw d.error(d.blame_default({"/layout/pp", "/layout/schedule"}),
+                  "does not fit: schedule interleaved needs at least 2 stages",
+                  "set pp to 2 or more, or schedule to none with vpp 1");
+  }
+  if (interleaved && l.vpp < 2) {
+    throw d.error(d.blame_default({"/layout/vpp", "/layout/schedule"}),
+                  "does not fit: schedule interleaved needs at least 2 chunks per stage",
+                  "set vpp to 2 or more, or schedule to 1f1b");
+  }
+  if (!interleaved && l.vpp > 1) {
+    throw d.error(
+        d.blame_default({"/layout/vpp", "/layout/schedule"}),
+        fmt::format("does not fit: schedule {} has one chunk per stage", to_string(l.schedule)),
+        "set vpp to 1, or schedule to interleaved");
+  }
+  if (l.schedule == Schedule::None && l.pp > 1) {
+    throw d.error(d.blame_default({"/layout/schedule", "/layout/pp"}),
+                  fmt::format("does not fit: {} stages need a pipeline schedule", l.pp),
+                  "set schedule to 1f1b (legal: gpipe, 1f1b, interleaved), or pp to 1");
+  }
+}
+
+void check_given_stage_layers(const ScenarioDocument& d, const Scenario& s, std::int64_t chunks) {
+  const std::vector<std::int32_t>& given = s.layout.stage_layers;
+  const std::int64_t layers = transformer(s).layers;
+  if (static_cast<std::int64_t>(given.size()) != chunks) {
+    throw d.error(
+        "/layout/stage_layers",
+        fmt::format("has {} entries for pp x vpp = {} chunks", given.size(), chunks),
+        fmt::format("write {} entries that sum to {}, or leave stage_layers out", chunks, layers));
+  }
+  for (std::size_t i = 1; i + 1 < given.size(); ++i) {
+    if (given[i] > 0) continue;
+    throw d.error(child_pointer("/layout/stage_layers", i),
+                  "leaves a chunk in the middle of the model empty", "nearest legal value: 1");
+  }
+  const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
+  if (sum != layers) {
+    throw d.error("/layout/stage_layers",
+                  fmt::format("sums to {}, but the model has {} layers", sum, layers),
+                  fmt::format("{} {} layers in some entries", sum < layers ? "add" : "remove",
+                              std::abs(layers - sum)));
+  }
+}
+
+void check_stages(const ScenarioDocument& d, const Scenario& s) {
+  const Layout& l = s.layout;
+  const std::int64_t layers = transformer(s).layers, chunks = std::int64_t{l.pp} * l.vpp;
+  if (!l.stage_layers.empty()) {
+    check_given_stage_layers(d, s, chunks);
+  } else if (chunks > layers) {
+    const bool by_vpp = d.blame({"/layout/pp", "/layout/vpp"}) == "/layout/vpp";
+    const std::int64_t most = std::max<std::int64_t>(1, layers / (by_vpp ? l.pp : l.vpp));
+    throw d.error(by_vpp ? "/layout/vpp" : "/layout/pp",
+                  fmt::format("makes {} chunks of {} layers", chunks, layers),
+                  fmt::format("nearest legal value: {}", most));
+  }
+  const std::vector<std::int32_t> per_chunk = l.layers_per_chunk(layers);
+  const std::int32_t largest = *std::max_element(per_chunk.begin(), per_chunk.end());
+  if (l.recompute == Recompute::Block && (l.recompute_layers < 1 || l.recompute_layers > largest)) {
+    throw d.error(
+        "/layout/recompute_layers",
+        fmt::format("does not fit: recompute block takes 1 to {} layers of each chunk", largest),
+        fmt::format("nearest legal value: {}", std::clamp(l.recompute_layers, 1, largest)));
+  }
+  if (l.recompute != Recompute::Block && l.recompute_layers > 0) {
+    throw d.error("/layout/recompute_layers",
+                  fmt::format("has no meaning with recompute {}", to_string(l.recompute)),
+                  "set it to 0, or recompute to block");
+  }
+}
+
+void check_devices(const ScenarioDocument& d, const Scenario& s) {
+  const std::int64_t used = used_gpus(s.layout), gpus = s.cluster.gpus();
+  if (used > gpus) {
+    const std::string at = d.blame({"/layout/dp", "/layout/pp", "/layout/tp"});
+    const std::int64_t degree = at == "/layout/dp"   ? s.layout.dp
+                                : at == "/layout/pp" ? s.layout.pp
+                                                     : s.layout.tp;
+    const std::int64_t rest = used / degree;
+    throw d.error(at, fmt::format("makes tp x cp x dp x pp = {} ranks on {} GPUs", used, gpus),
+                  rest <= gpus ? fmt::format("nearest legal value: {}", gpus / rest)
+                               : "lower tp, dp or pp, or take a larger cluster");
+  }
+  const std::vector<GpuId>& devices = s.layout.devices;
+  if (devices.empty()) return;
+  if (static_cast<std::int64_t>(devices.size()) != used) {
+    throw d.error("/layout/devices",
+                  fmt::format("has {} entries for {} ranks", devices.size(), used),
+                  fmt::format("write {} GPUs, or leave devices out", used));
+  }
+  std::set<GpuId> seen;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const std::string at = child_pointer("/layout/devices", i);
+    if (devices[i].value >= gpus) {
+      throw d.error(at, fmt::format("is not among the {} GPUs", gpus),
+                    fmt::format("write 0 to {}", gpus - 1));
+    }
+    if (!seen.insert(devices[i]).second) {
+      throw d.error(at, "is already used by another rank", "name each GPU once");
+    }
+  }
+}
+
+void check_batch(const ScenarioDocument& d, const Scenario& s) {
+  const std::int64_t step = s.layout.dp * s.layout.micro_batch, batch = s.job.global_batch;
+  const bool interleaved = s.layout.schedule == Schedule::Interleaved;
+  const std::int64_t unit = interleaved ? step * s.layout.pp : step;
+  if (batch % unit == 0) return;
+  std::string what = fmt::format("dp x micro_batch ({})", step);
+  if (batch % step == 0)
+    what = fmt::format("dp x micro_batch x pp ({}), as interleaved needs,", unit);
+  std::vector<std::string> suspects{"/job/global_batch", "/layout/micro_batch", "/layout/dp"};
+  if (batch % step == 0) suspects.emplace_back("/layout/pp");
+  const std::string at = d.blame(suspects);
+  std::vector<std::int64_t> near;
+  if (at == "/job/global_batch") {
+    if (batch > unit) near.push_back(batch / unit * unit);
+    near.push_back((batch / unit + 1) * unit);
+  } else {
+    const std::int64_t value = at == "/layout/dp"   ? s.layout.dp
+                               : at == "/layout/pp" ? s.layout.pp
+                                                    : s.layout.micro_batch;
+    const std::int64_t others = unit / value;
+    near = nearest_legal(value, 1, 2 * value,
+                         [&](std::int64_t v) { return batch % (v * others) == 0; });
+  }
+  throw d.error(at, fmt::format("does not fit: {} does not divide global_batch ({})", what, batch),
+                number_advice(near, "change global_batch"));
+}
+
+void check_node_type(const ScenarioDocument& d, const NodeType& type, const std::string& at,
+                     bool networked) {
+  const std::string intra = at + "/intra", bandwidth = intra + "/bandwidth_GBps";
+  const bool nvlink = type.intra.kind != IntraKind::None && type.intra.kind != IntraKind::Pcie;
+  if (type.intra.kind == IntraKind::None && type.gpus > 1) {
+    throw d.error(d.has(intra) ? intra + "/kind" : intra,
+                  fmt::format("leaves the {} GPUs of a node unconnected", type.gpus),
+                  "nearest legal choice: pcie (or nvswitch, nvlink-mesh, nvlink-pairs)");
+  }
+  if (nvlink && !d.has(bandwidth)) {
+    throw d.error(bandwidth, "is missing", "add the bandwidth of one GPU, each direction, in GBps");
+  }
+  if (!nvlink && d.has(bandwidth)) {
+    throw d.error(bandwidth, fmt::format("has no meaning with kind {}", to_string(type.intra.kind)),
+                  "remove the key, or write an NVLink kind such as nvswitch");
+  }
+  const std::int32_t domain = type.intra.domain_gpus;
+  if (domain != 0 && (!nvlink || domain % type.gpus != 0)) {
+    throw d.error(intra + "/domain_gpus",
+                  nvlink ? fmt::format("is not a multiple of the {} GPUs of a node", type.gpus)
+                         : "has no meaning without NVLink",
+                  fmt::format("nearest legal value: {}",
+                              nvlink ? std::max(1, domain / type.gpus) * type.gpus : 0));
+  }
+  if (networked && type.nics.per_node == 0) {
+    throw d.error(at + "/nics", "is missing, but the cluster has more than one node",
+                  "add { \"per_node\": ..., \"each_Gbps\": ... }");
+  }
+}
+
+void check_fabric(const ScenarioDocument& d, const Cluster& c, std::int64_t nodes) {
+  const std::string at = "/cluster/fabric";
+  if (nodes > 1 && c.fabric.kind == FabricKind::None) {
+    throw d.error(at + "/kind", fmt::format("leaves {} nodes unconnected", nodes),
+                  "write infiniband, roce, ethernet, efa, slingshot or omni-path");
+  }
+  if (nodes > 1 && c.fabric.levels.empty()) {
+    throw d.error(at + "/levels", "is missing, but the cluster has more than one node",
+                  fmt::format("add [ {{ \"nodes_per_group\": {} }} ]", nodes));
+  }
+  for (std::size_t i = 0; i < c.fabric.levels.size(); ++i) {
+    const std::string here = child_pointer(at + "/levels", i) + "/nodes_per_group";
+    const std::int64_t group = c.fabric.levels[i].nodes_per_group;
+    const std::int64_t below = i == 0 ? 1 : c.fabric.levels[i - 1].nodes_per_group;
+    if (group % below != 0 || (i > 0 && group == below)) {
+      throw d.error(
+          here, fmt::format("is not a larger multiple of the level below ({})", below),
+          fmt::format("nearest legal value: {}", std::max<std::int64_t>(2, group / below) * below));
+    }
+    if (i + 1 == c.fabric.levels.size() && group < nodes) {
+      throw d.error(here, fmt::format("leaves nodes out: the last level holds all {} nodes", nodes),
+                    fmt::format("nearest legal value: {}", (nodes + below - 1) / below * below));
+    }
+  }
+}
+
+}  // namespace
+
+void check_model_rules(const ScenarioDocument& d, const Transformer& m) {
+  if (!d.has("/model/head_dim") && m.hidden % m.heads != 0) {
+    const auto near =
+        nearest_legal(m.heads, 1, m.hidden, [&](std::int64_t v) { return m.hidden % v == 0; });
+    throw d.error(
+        d.blame({"/model/heads", "/model/hidden"}),
+        fmt::format("does not fit: heads ({}) do not divide hidden ({})", m.heads, m.hidden),
+        number_advice(near, "add head_dim") + ", or add head_dim");
+  }
+  if (m.heads % m.kv_heads != 0) {
+    const auto near =
+        nearest_legal(m.kv_heads, 1, m.heads, [&](std::int64_t v) { return m.heads % v == 0; });
+    throw d.error(
+        d.blame({"/model/kv_heads", "/model/heads"}),
+        fmt::format("does not fit: kv_heads ({}) do not divide heads ({})", m.kv_heads, m.heads),
+        number_advice(near, "leave kv_heads out"));
+  }
+  const bool learned = m.positions == Positions::Learned;
+  if (learned && m.max_positions == 0) {
+    throw d.error(
+        "/model/max_positions",
+        d.has("/model/max_positions") ? "is too small for learned positions" : "is missing",
+        "write the longest sequence, for example 2048");
+  }
+  if (!learned && m.max_positions != 0) {
+    throw d.error("/model/max_positions", "has no meaning without learned positions",
+                  "remove the key, or set positions to learned");
+  }
+}
+
+void check_cluster_rules(const ScenarioDocument& d, const Cluster& c) {
+  std::int64_t nodes = 0, gpus = 0;
+  for (std::size_t i = 0; i < c.groups.size(); ++i) {
+    nodes += c.groups[i].count;
+    gpus += std::int64_t{c.groups[i].count} * c.groups[i].type.gpus;
+    if (gpus <= kMaxGpus) continue;
+    const std::string at = child_pointer("/cluster/groups", i);
+    throw d.error(d.blame({at + "/count", at + "/type/gpus"}),
+                  fmt::format("makes more than {} GPUs", kMaxGpus), "lower count or gpus");
+  }
+  for (std::size_t i = 0; i < c.groups.size(); ++i) {
+    const std::string at = child_pointer("/cluster/groups", i) + "/type";
+    check_node_type(d, c.groups[i].type, at, nodes > 1);
+  }
+  check_fabric(d, c, nodes);
+}
+
+void check_job_rules(const ScenarioDocument& d, const Scenario& s) {
+  const Transformer& m = transformer(s);
+  if (m.positions == Positions::Learned && s.job.sequence > m.max_positions) {
+    const bool by_model = d.blame({"/job/sequence", "/model/max_positions"}) != "/job/sequence";
+    throw d.error(
+        by_model ? "/model/max_positions" : "/job/sequence",
+        fmt::format("does not fit: a sequence of {} needs {} learned positions, not {}",
+                    s.job.sequence, s.job.sequence, m.max_positions),
+        fmt::format("nearest legal value: {}", by_model ? s.job.sequence : m.max_positions));
+  }
+}
+
+void check_layout_rules(const ScenarioDocument& d, const Scenario& s) {
+  check_schedule(d, s.layout);
+  check_tensor_parallel(d, s);
+  check_devices(d, s);
+  check_stages(d, s);
+  check_batch(d, s);
+}
+
+void check_what_if_rules(const ScenarioDocument& d, const Scenario& s) {
+  std::set<RankId> seen;
+  const std::int64_t ranks = used_gpus(s.layout);
+  for (std::size_t i = 0; i < s.what_if.stragglers.size(); ++i) {
+    const RankId rank = s.what_if.stragglers[i].rank;
+    const std::string at = child_pointer("/what_if/stragglers", i) + "/rank";
+    if (rank.value >= ranks && d.blame_default({at, "/layout/dp"}) != at) {
+      throw d.error("/layout/dp",
+                    fmt::format("leaves {} ranks, but what_if names rank {}", ranks, rank.value),
+                    "raise dp, or lower the rank");
+    }
+    if (rank.value >= ranks) {
+      throw d.error(at, fmt::format("is not among the {} ranks", ranks),
+                    fmt::format("nearest legal value: {}", ranks - 1));
+    }
+    if (!seen.insert(rank).second) {
+      throw d.error(at, "already stands in an earlier entry", "name each rank once");
+    }
+  }
+}
+
+}  // namespace gputwin

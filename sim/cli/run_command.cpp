@@ -1,0 +1,126 @@
+// gputwin run: one scenario, simulated; report, result.json, trace.
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+
+#include "sim/app/data_directory.h"
+#include "sim/app/describe.h"
+#include "sim/app/report.h"
+#include "sim/app/result_json.h"
+#include "sim/app/run.h"
+#include "sim/app/terminal_progress.h"
+#include "sim/cli/commands.h"
+#include "sim/core/error.h"
+
+namespace gputwin::cli {
+namespace {
+
+struct Options {
+  std::string scenario, out, trace, fold = "auto", executor = "simgrid", advance = "run-ahead";
+  std::vector<std::string> sets;
+  double time_limit = 0;
+  bool json = false, ascii = false;
+};
+
+volatile std::sig_atomic_t interrupted = 0;
+
+void on_interrupt(int) { interrupted = 1; }
+
+int print_infeasible(const Infeasible& infeasible) {
+  fmt::print(stderr, "gputwin: infeasible: {}", infeasible.reason);
+  if (infeasible.short_by) {
+    fmt::print(stderr, ", {:.2f} GiB too much", static_cast<double>(infeasible.short_by->value) / (1 << 30));
+  }
+  fmt::print(stderr, "\n");
+  if (!infeasible.fix.empty()) fmt::print(stderr, "  what would fit: {}\n", infeasible.fix);
+  return kInfeasible;
+}
+
+int print_deadlock(const Deadlock& deadlock) {
+  fmt::print(stderr, "gputwin: deadlock: {} ranks wait forever\n", deadlock.total);
+  for (const Deadlock::Blocked& b : deadlock.ranks) {
+    fmt::print(stderr, "  rank {}: {} waits for {}\n", b.rank.value, b.instruction, b.waiting_for);
+  }
+  return kInfeasible;
+}
+
+RunRequest request_of(const Options& options) {
+  RunRequest request;
+  request.executor = options.executor == "reference" ? ExecutorKind::Reference : ExecutorKind::Simgrid;
+  request.options.fold = options.fold == "off" ? Fold::Off : Fold::Auto;
+  request.options.advance = options.advance == "calendar" ? Advance::Calendar : Advance::RunAhead;
+  request.options.time_limit_s = options.time_limit;
+  request.trace = options.trace;
+  return request;
+}
+
+ReportContext context_of(const Options& options, const Scenario& scenario) {
+  ReportContext context = describe(scenario);
+  context.ascii = options.ascii;
+  context.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+  if (!options.out.empty()) context.files.push_back({"figures", options.out + "/result.json", ""});
+  if (!options.trace.empty()) {
+    context.files.push_back({"trace", options.trace, "open in https://ui.perfetto.dev"});
+  }
+  return context;
+}
+
+int simulate(const Options& options) {
+  const auto start = std::chrono::steady_clock::now();
+  const Scenario scenario = load_scenario(options.scenario, options.sets, {data_directory() / "scenarios"});
+  std::signal(SIGINT, on_interrupt);
+  TerminalProgress progress("simulating " + scenario.name, stderr, [] { return interrupted != 0; });
+  RunRequest request = request_of(options);
+  request.sink = &progress;
+  RunOutcome outcome = run(scenario, request);
+  if (const auto* infeasible = std::get_if<Infeasible>(&outcome)) return print_infeasible(*infeasible);
+  if (const auto* deadlock = std::get_if<Deadlock>(&outcome)) return print_deadlock(*deadlock);
+  if (std::holds_alternative<Cancelled>(outcome)) {
+    fmt::print(stderr, "gputwin: cancelled{}\n", interrupted != 0 ? "" : ": --time-limit reached");
+    return kBoundBreached;
+  }
+  RunResult& result = std::get<RunResult>(outcome);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  result.execution.engine.peak_rss_bytes = usage.ru_maxrss * std::int64_t{1024};
+  result.execution.engine.wall_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const ReportContext context = context_of(options, scenario);
+  if (!options.out.empty()) {
+    write_result_json(std::filesystem::path(options.out) / "result.json", result, context.flops_convention);
+  }
+  fmt::print("{}", options.json ? result_json(result, context.flops_convention) : report(result, context));
+  return kDone;
+}
+
+}  // namespace
+
+Action add_run(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("run", "Simulate one scenario: time, breakdown, memory, timeline");
+  command->footer(
+      "Example: gputwin run gpt3_175b__a100_128x8__tp8_pp16_dp8 --set layout.vpp=3 --out out/vpp3\n"
+      "Keys of a scenario: scenarios/README.md. Exit codes: 0 done, 1 cancelled, 2 bad input, 3 infeasible.");
+  auto o = std::make_shared<Options>();
+  command->add_option("scenario", o->scenario, "Scenario file, or the name of a shipped run")->required();
+  command->add_option("--set", o->sets, "Override path=value, for example layout.tp=4; repeatable");
+  command->add_option("--out", o->out, "Folder for result.json");
+  command->add_option("--trace", o->trace, "Timeline for Perfetto (.json or .json.gz)");
+  command->add_option("--fold", o->fold, "auto: simulate ranks proven alike once; off: every rank")
+      ->check(CLI::IsMember({"auto", "off"}))
+      ->capture_default_str();
+  command->add_option("--executor", o->executor, "simgrid, or reference (longest path, no contention)")
+      ->check(CLI::IsMember({"simgrid", "reference"}))
+      ->capture_default_str();
+  command->add_option("--advance", o->advance, "run-ahead, or calendar (slower, same result)")
+      ->check(CLI::IsMember({"run-ahead", "calendar"}))
+      ->capture_default_str();
+  command->add_option("--time-limit", o->time_limit, "Give up after this many seconds of wall time");
+  command->add_flag("--json", o->json, "Print result.json instead of the report");
+  command->add_flag("--ascii", o->ascii, "Bars of # instead of block characters");
+  return [o] { return simulate(*o); };
+}
+
+}  // namespace gputwin::cli

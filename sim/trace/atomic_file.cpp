@@ -1,0 +1,77 @@
+#include "sim/trace/atomic_file.h"
+
+#include <unistd.h>
+
+#include <boost/iostreams/filter/gzip.hpp>
+#include <boost/iostreams/filtering_stream.hpp>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+#include "sim/core/error.h"
+
+namespace gputwin {
+
+namespace {
+
+// Level 1: traces repeat themselves so much that higher levels gain little and cost the
+// simulation's time.
+constexpr int kCompressionLevel = 1;
+constexpr std::streamsize kBufferBytes = 1 << 18;
+
+}  // namespace
+
+struct AtomicFile::Stream {
+  std::ofstream file;
+  boost::iostreams::filtering_ostream filtered;
+};
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  temporary_ = path_;
+  temporary_ += ".partial-" + std::to_string(::getpid());
+  std::error_code error;
+  if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), error);
+  if (error) fail("cannot be created: " + error.message());
+  stream_ = std::make_unique<Stream>();
+  stream_->file.open(temporary_, std::ios::binary | std::ios::trunc);
+  if (!stream_->file) fail("cannot be created");
+  if (path_.extension() == ".gz") {
+    // No name and no time in the header, so that the same trace gives the same bytes.
+    boost::iostreams::gzip_params parameters(kCompressionLevel);
+    stream_->filtered.push(boost::iostreams::gzip_compressor(parameters, kBufferBytes));
+  }
+  stream_->filtered.push(stream_->file, kBufferBytes);
+}
+
+AtomicFile::~AtomicFile() {
+  if (!stream_) return;
+  try {
+    stream_.reset();
+  } catch (...) {
+    // Closing a full disk's file may fail; the file is dropped anyway.
+  }
+  std::error_code ignored;
+  std::filesystem::remove(temporary_, ignored);
+}
+
+void AtomicFile::write(std::string_view text) {
+  stream_->filtered.write(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!stream_->filtered) fail("cannot be written, is the disk full?");
+}
+
+void AtomicFile::commit() {
+  stream_->filtered.reset();  // flushes and ends the compressed stream
+  stream_->file.close();
+  if (!stream_->file) fail("cannot be written, is the disk full?");
+  std::error_code error;
+  std::filesystem::rename(temporary_, path_, error);
+  if (error) fail("cannot be put in place: " + error.message());
+  stream_.reset();
+}
+
+void AtomicFile::fail(std::string_view problem) const {
+  throw InputError(path_.string(), "", "", std::string(problem),
+                   "name a file in a folder that you may write to");
+}
+
+}  // namespace gputwin

@@ -1,0 +1,114 @@
+#include "strategies/lowering/feasibility.h"
+
+#include <numeric>
+
+#include "strategies/lowering/stack_kernels.h"
+
+namespace gputwin {
+namespace {
+
+using Refusal = std::optional<Infeasible>;
+
+std::string text(std::int64_t n) { return std::to_string(n); }
+
+Refusal no(std::string reason, std::string fix) {
+  return Infeasible{.reason = std::move(reason), .fix = std::move(fix)};
+}
+
+Refusal not_lowered(const Layout& layout, const Job& job) {
+  if (layout.cp > 1) return no("not lowered yet: context parallelism", "set layout.cp to 1");
+  if (layout.ep > 1) return no("not lowered yet: expert parallelism", "set layout.ep to 1");
+  if (layout.zero > 1) {
+    return no("not lowered yet: ZeRO " + text(layout.zero), "set layout.zero to 0 or 1");
+  }
+  if (job.optimizer == Optimizer::Sgd) return no("not lowered yet: SGD", "set job.optimizer to adam");
+  if (find_stack(job.stack) == nullptr) {
+    return no("no kernel table for stack " + job.stack, "set job.stack to megatron-core");
+  }
+  return {};
+}
+
+Refusal tensor(const Transformer& m, const Layout& layout, const Job& job) {
+  const std::int64_t tp = layout.tp;
+  const std::array<std::pair<const char*, std::int64_t>, 4> cut{
+      {{"attention heads", m.heads}, {"key/value heads", m.kv_heads}, {"ffn width", m.ffn},
+       {"vocabulary", m.vocab}}};
+  for (const auto& [what, size] : cut) {
+    if (size % tp != 0) {
+      return no("tp " + text(tp) + " does not divide the " + what + " (" + text(size) + ")",
+                "use a divisor of " + text(size));
+    }
+  }
+  if (layout.sp && tp == 1) return no("sequence parallelism needs tp > 1", "set layout.sp to false");
+  if (layout.sp && layout.micro_batch * job.sequence % tp != 0) {
+    return no("tp " + text(tp) + " does not divide the tokens of a micro-batch",
+              "set layout.sp to false");
+  }
+  if (m.positions == Positions::Learned && m.max_positions < job.sequence) {
+    return no("sequence " + text(job.sequence) + " is longer than the position table (" +
+                  text(m.max_positions) + ")",
+              "use at most " + text(m.max_positions));
+  }
+  return {};
+}
+
+Refusal pipeline(const Transformer& m, const Layout& layout, std::int64_t micro_batches) {
+  if (layout.schedule == Schedule::None && layout.pp > 1) {
+    return no("pp " + text(layout.pp) + " needs a schedule", "set layout.schedule to 1f1b");
+  }
+  if (layout.vpp > 1 && (layout.schedule != Schedule::Interleaved || layout.pp == 1)) {
+    return no("vpp " + text(layout.vpp) + " needs the interleaved schedule and pp > 1",
+              "set layout.schedule to interleaved, or layout.vpp to 1");
+  }
+  if (layout.vpp > 1 && micro_batches % layout.pp != 0) {
+    return no("the interleaved schedule needs micro-batches (" + text(micro_batches) +
+                  ") that are a multiple of pp (" + text(layout.pp) + ")",
+              "change job.global_batch or layout.micro_batch");
+  }
+  const auto layers = layout.layers_per_chunk(m.layers);
+  if (static_cast<std::int32_t>(layers.size()) != layout.chunks() ||
+      std::accumulate(layers.begin(), layers.end(), std::int64_t{0}) != m.layers) {
+    return no("stage_layers must list " + text(layout.chunks()) + " chunks with " + text(m.layers) +
+                  " layers in all",
+              "leave layout.stage_layers out");
+  }
+  // The first chunk has the embedding and the last the head, so these two may have no layer.
+  for (std::size_t c = 1; c + 1 < layers.size(); ++c) {
+    if (layers[c] < 1) {
+      return no(text(layout.chunks()) + " pipeline chunks are too many for " + text(m.layers) +
+                    " layers",
+                "lower layout.pp or layout.vpp");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<Infeasible> refusal(const Transformer& model, const Cluster& cluster,
+                                  const Layout& layout, const Job& job) {
+  for (const std::int64_t d : {std::int64_t{layout.tp}, std::int64_t{layout.pp},
+                               std::int64_t{layout.vpp}, std::int64_t{layout.dp},
+                               std::int64_t{layout.cp}, layout.micro_batch}) {
+    if (d < 1) return no("a degree of the layout is below 1", "use 1 or more");
+  }
+  if (auto r = not_lowered(layout, job)) return r;
+  if (layout.ranks() > cluster.gpus()) {
+    return no("the layout needs " + text(layout.ranks()) + " GPUs, the cluster has " +
+                  text(cluster.gpus()),
+              "lower layout.dp, or use a larger cluster");
+  }
+  const std::int64_t step = layout.micro_batch * layout.dp;
+  if (job.global_batch < step || job.global_batch % step != 0) {
+    return no("micro_batch x dp (" + text(step) + ") does not divide the global batch (" +
+                  text(job.global_batch) + ")",
+              "use a multiple of " + text(step));
+  }
+  if (!layout.devices.empty() && layout.devices.size() != static_cast<std::size_t>(layout.ranks())) {
+    return no("layout.devices must name one GPU per rank", "leave layout.devices out");
+  }
+  if (auto r = tensor(model, layout, job)) return r;
+  return pipeline(model, layout, job.global_batch / step);
+}
+
+}  // namespace gputwin

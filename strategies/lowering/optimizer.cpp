@@ -1,0 +1,99 @@
+// What happens once per iteration: zeroing, reduction of gradient buckets, gradient norm, Adam, gathering.
+#include "strategies/lowering/optimizer.h"
+
+namespace gputwin {
+namespace {
+
+struct BucketViews {
+  View gradient, partial, reduced;  // whole bucket; part summed over tp; what the optimizer reads
+  View weight, updated;             // whole bucket; what the optimizer writes
+};
+
+BucketViews views_of(const StageBuilder& b, const Bucket& bucket) {
+  const Precision& p = b.job.precision;
+  BucketViews v;
+  v.gradient = flat(bucket.gradient, bucket.elements, p.grads);
+  v.partial = flat(bucket.gradient, bucket.partial_elements, p.grads);
+  v.partial.offset = bucket.partial_begin;
+  v.weight = flat(bucket.weight, bucket.elements, p.params);
+  const bool sharded = bucket.gradient_shard.valid();
+  v.reduced = sharded ? flat(bucket.gradient_shard, bucket.shard, p.grads) : v.gradient;
+  v.updated = sharded ? flat(bucket.weight_shard, bucket.shard, p.params) : v.weight;
+  return v;
+}
+
+void reduce_embedding(StageBuilder& b, const View& gradient) {
+  const StageWiring& w = b.wiring;
+  b.collective(w.dp_stream, w.embedding, OpKind::AllReduce, "embedding_all_reduce", gradient, gradient);
+}
+
+void adam(StageBuilder& b, const Bucket& bucket, const BucketViews& v, const View& sum) {
+  std::vector<View> writes;
+  if (bucket.master.valid()) writes.push_back(flat(bucket.master, bucket.shard, DType::F32));
+  writes.push_back(flat(bucket.m, bucket.shard, DType::F32));
+  writes.push_back(flat(bucket.v, bucket.shard, DType::F32));
+  writes.push_back(v.updated);
+  b.kernel("adam", {.kind = OpKind::AdamStep, .dims = {bucket.shard}}, {v.reduced, sum},
+           std::move(writes));
+}
+
+}  // namespace
+
+void zero_gradients(StageBuilder& b, const View& loss) {
+  std::int32_t index = 0;
+  for (const Bucket& bucket : b.parameters.buckets()) {
+    b.number(index++);
+    b.kernel("zero_gradients", {.kind = OpKind::Zero, .dims = {bucket.elements}}, {},
+             {views_of(b, bucket).gradient});
+  }
+  b.number(0);
+  if (present(loss)) b.kernel("zero_loss", {.kind = OpKind::Zero, .dims = {1}}, {}, {loss});
+}
+
+void reduce_bucket(StageBuilder& b, std::int32_t index) {
+  const Bucket& bucket = b.parameters.buckets()[static_cast<std::size_t>(index)];
+  const StageWiring& w = b.wiring;
+  const BucketViews v = views_of(b, bucket);
+  const bool sharded = bucket.gradient_shard.valid();
+  b.number(index);
+  if (bucket.partial_elements > 0) b.all_reduce("token_shard_all_reduce", v.partial);
+  // A shard is smaller than the tied tensor, so the other stage's part is added before the scatter.
+  if (bucket.tied && sharded) reduce_embedding(b, v.gradient);
+  if (w.dp.valid()) {
+    b.collective(w.dp_stream, w.dp, sharded ? OpKind::ReduceScatter : OpKind::AllReduce,
+                 sharded ? "grad_reduce_scatter" : "grad_all_reduce", v.gradient, v.reduced);
+  }
+  b.number(0);
+}
+
+void update_weights(StageBuilder& b, const View& sum) {
+  const std::vector<Bucket>& buckets = b.parameters.buckets();
+  const StageWiring& w = b.wiring;
+  for (const Bucket& bucket : buckets) {
+    if (bucket.tied && !bucket.gradient_shard.valid()) {
+      reduce_embedding(b, views_of(b, bucket).gradient);
+    }
+  }
+  b.kernel("zero_grad_norm", {.kind = OpKind::Zero, .dims = {1}}, {}, {sum});
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    b.number(static_cast<std::int32_t>(i));
+    const View gradient = views_of(b, buckets[i]).reduced;
+    b.kernel("grad_norm",
+             {.kind = OpKind::SumOfSquares, .accumulate = true, .dims = {gradient.elements()}},
+             {gradient}, {sum});
+  }
+  b.number(0);
+  if (w.model.valid()) {
+    b.collective(w.dp_stream, w.model, OpKind::AllReduce, "grad_norm_all_reduce", sum, sum);
+  }
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const BucketViews v = views_of(b, buckets[i]);
+    b.number(static_cast<std::int32_t>(i));
+    adam(b, buckets[i], v, sum);
+    if (!buckets[i].weight_shard.valid()) continue;
+    b.collective(w.dp_stream, w.dp, OpKind::AllGather, "param_all_gather", v.updated, v.weight);
+  }
+  b.number(0);
+}
+
+}  // namespace gputwin

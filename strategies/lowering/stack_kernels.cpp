@@ -1,0 +1,67 @@
+#include "strategies/lowering/stack_kernels.h"
+
+#include <array>
+
+namespace gputwin {
+namespace {
+
+// Sources: the repositories' own code and change logs. Megatron-LM v1.1.5 to v2.4 for 2019 to 2021 (fused
+// kernels in megatron/fused_kernels and megatron/model/fused_*; scatter/gather in p2p_communication.py),
+// v3.0 for 2022 (sequence parallelism and asynchronous tensor-parallel all-reduce in core/tensor_parallel),
+// megatron/core for the rest.
+constexpr std::array<StackKernels, 10> kStacks{{
+    {.family = "megatron-lm-2019",
+     .description = "Megatron-LM before fused pointwise kernels",
+     .fused_bias_activation = false,
+     .fused_bias_dropout_add = false,
+     .fused_softmax = false,
+     .async_tensor_parallel = false,
+     .overlap_grad_reduce = false},
+    {.family = "megatron-lm-2020",
+     .description = "Megatron-LM 2.0: fused bias-GeLU, bias-dropout-add and scale-mask-softmax",
+     .async_tensor_parallel = false,
+     .overlap_grad_reduce = false},
+    {.family = "megatron-lm-2021",
+     .description = "Megatron-LM of the SC'21 paper: as 2020, with scatter/gather pipeline messages",
+     .async_tensor_parallel = false,
+     .overlap_grad_reduce = false,
+     .scatter_gather_pipeline = true},
+    {.family = "megatron-lm-2022",
+     .description = "Megatron-LM 3.0: sequence parallelism, asynchronous tensor-parallel collectives",
+     .overlap_grad_reduce = false,
+     .scatter_gather_pipeline = true},
+    {.family = "megatron",
+     .description = "Megatron Core and what is built on it: overlapped gradient reduction"},
+    {.family = "nemo", .description = "NeMo on Megatron Core"},
+    {.family = "megatron-deepspeed",
+     .description = "Megatron kernels under DeepSpeed: full pipeline messages, nothing overlapped",
+     .async_tensor_parallel = false,
+     .overlap_grad_reduce = false},
+    {.family = "deepspeed",
+     .description = "DeepSpeed with Megatron kernels",
+     .async_tensor_parallel = false},
+    {.family = "torch",
+     .description = "Plain PyTorch with DistributedDataParallel: unfused pointwise kernels",
+     .fused_bias_activation = false,
+     .fused_bias_dropout_add = false,
+     .fused_softmax = false,
+     .async_tensor_parallel = false},
+    {.family = "generic",
+     .description = "A well-fused stack: residual gradients added by the norm's backward kernel",
+     .fused_residual_grad = true},
+}};
+
+}  // namespace
+
+std::span<const StackKernels> stack_kernels() { return kStacks; }
+
+const StackKernels* find_stack(std::string_view stack) {
+  const StackKernels* best = nullptr;
+  for (const StackKernels& s : kStacks) {
+    if (!stack.starts_with(s.family)) continue;
+    if (best == nullptr || s.family.size() > best->family.size()) best = &s;
+  }
+  return best;
+}
+
+}  // namespace gputwin

@@ -1,0 +1,32 @@
+// Which kernels and habits a software stack has: the documented table behind every lowered kernel list.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace gputwin {
+
+/// What one family of training software launches for a Transformer layer, apart from the GEMMs.
+///
+/// A stack name selects the family whose `family` is its longest prefix: "megatron-core-0.12" is
+/// "megatron-core". The attention kernel is the job's own choice (Job::attention), not the stack's.
+struct StackKernels {
+  std::string_view family;
+  std::string_view description;
+  bool fused_bias_activation = true;   // bias of fc1 added by the activation kernel, else by the GEMM
+  bool fused_bias_dropout_add = true;  // one kernel, else bias add, dropout and residual add apart
+  bool fused_softmax = true;           // scale, mask and softmax in one kernel, else the mask apart
+  bool fused_residual_grad = false;    // norm backward adds the residual's gradient, else an add kernel
+  bool fp32_logits = true;             // logits are cast to F32 before the loss
+  bool async_tensor_parallel = true;   // the input gradient's collective runs under the weight gradient
+  bool overlap_grad_reduce = true;     // can reduce gradient buckets under the backward pass
+  bool scatter_gather_pipeline = false;  // a pipeline message is sent as 1/tp and gathered on arrival
+};
+
+/// All families, in a fixed order.
+std::span<const StackKernels> stack_kernels();
+
+/// The family of a stack name; null if there is none.
+const StackKernels* find_stack(std::string_view stack);
+
+}  // namespace gputwin

@@ -1,0 +1,135 @@
+#include "strategies/lowering/stage_builder.h"
+
+namespace gputwin {
+
+View columns(const View& matrix, std::int64_t first, std::int64_t count) {
+  View v = matrix;
+  v.offset += first;
+  v.cols = count;
+  return v;
+}
+
+View flat(const View& view) {
+  View v = view;
+  v.cols = view.elements();
+  v.ld = v.cols;
+  v.rows = 1;
+  return v;
+}
+
+View StageBuilder::framed(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype,
+                          MemoryClass memory) {
+  const std::string prefix = layer() == kEmbeddingLayer ? "embedding."
+                             : layer() == kHeadLayer    ? "head."
+                                                        : "layer" + std::to_string(layer()) + ".";
+  const BufferId buffer = plan_.buffer({.name = prefix + name,
+                                        .bytes = Bytes((rows * cols * bits(dtype) + 7) / 8),
+                                        .memory = memory,
+                                        .dtype = dtype,
+                                        .framed = true});
+  return {.buffer = buffer, .rows = rows, .cols = cols, .ld = cols, .dtype = dtype};
+}
+
+View StageBuilder::activation(const std::string& name, std::int64_t rows, std::int64_t cols,
+                              DType dtype) {
+  return framed(name, rows, cols, dtype, MemoryClass::Activations);
+}
+
+View StageBuilder::temporary(const std::string& name, std::int64_t rows, std::int64_t cols,
+                             DType dtype) {
+  return framed(name, rows, cols, dtype, MemoryClass::Temporary);
+}
+
+void StageBuilder::add(Kind kind, std::uint8_t stream, Phase phase, const std::string& name, Op op,
+                       std::vector<View> reads, std::vector<View> writes) {
+  const NameId id = plan_.name({.phase = phase, .layer = layer(), .op = name, .occurrence = occurrence_});
+  const CallId call =
+      plan_.call({.op = op, .reads = std::move(reads), .writes = std::move(writes)});
+  segment_->ops.push_back({.kind = kind, .stream = stream, .call = call, .name = id});
+}
+
+void StageBuilder::kernel_in(Phase phase, const std::string& name, Op op, std::vector<View> reads,
+                             std::vector<View> writes) {
+  if (op.kind != OpKind::Gemm && !is_attention_gemm(op.kind)) {
+    op.dtype = reads.empty() ? writes[0].dtype : reads[0].dtype;
+  }
+  op.out = writes[0].dtype;
+  add(Kind::Kernel, wiring.compute_stream, phase, name, op, std::move(reads), std::move(writes));
+}
+
+void StageBuilder::kernel(const std::string& name, Op op, std::vector<View> reads,
+                          std::vector<View> writes) {
+  kernel_in(segment_->phase, name, op, std::move(reads), std::move(writes));
+}
+
+void StageBuilder::linear(const std::string& name, const View& x, const View& w, const View& bias,
+                          const View& y) {
+  std::vector<View> reads{x, w};
+  if (present(bias)) reads.push_back(bias);
+  kernel(name,
+         {.kind = OpKind::Gemm, .dtype = layer() < 0 ? sizes.activation : sizes.gemm,
+          .trans_b = true, .dims = {x.rows, w.rows, w.cols}},
+         std::move(reads), {y});
+}
+
+void StageBuilder::linear_input_grad(const std::string& name, const View& dy, const View& w,
+                                     const View& dx) {
+  kernel(name,
+         {.kind = OpKind::Gemm, .dtype = layer() < 0 ? sizes.activation : sizes.gemm,
+          .dims = {dy.rows, w.cols, w.rows}},
+         {dy, w}, {dx});
+}
+
+void StageBuilder::linear_weight_grad(const std::string& name, const View& dy, const View& x,
+                                      const View& dw) {
+  kernel_in(Phase::WeightGrad, name,
+            {.kind = OpKind::Gemm, .dtype = layer() < 0 ? sizes.activation : sizes.gemm,
+             .trans_a = true, .accumulate = true, .dims = {dw.rows, dw.cols, x.rows}},
+            {dy, x}, {dw});
+}
+
+void StageBuilder::collective(std::uint8_t stream, SlotId slot, OpKind kind, const std::string& name,
+                              const View& from, const View& to, bool max) {
+  const std::int64_t n = std::max(from.elements(), to.elements());
+  add(Kind::Collective, stream, segment_->phase, name,
+      {.kind = kind, .dtype = from.dtype, .out = to.dtype, .reduce_max = max, .slot = slot,
+       .dims = {n}},
+      {from}, {to});
+}
+
+void StageBuilder::all_reduce(const std::string& name, const View& x, bool max) {
+  collective(wiring.tp_stream, wiring.tp, OpKind::AllReduce, name, x, x, max);
+}
+
+void StageBuilder::all_gather(const std::string& name, const View& shard, const View& full) {
+  collective(wiring.tp_stream, wiring.tp, OpKind::AllGather, name, shard, full);
+}
+
+void StageBuilder::reduce_scatter(const std::string& name, const View& full, const View& shard) {
+  collective(wiring.tp_stream, wiring.tp, OpKind::ReduceScatter, name, full, shard);
+}
+
+void StageBuilder::own_shard(const std::string& name, const View& full, const View& shard) {
+  kernel(name, {.kind = OpKind::CastCopy, .slot = wiring.tp, .dims = {shard.elements()}}, {full},
+         {shard});
+}
+
+View StageBuilder::gathered(const std::string& name, const View& x) {
+  if (!layout.sp) return x;
+  const View full = temporary(name + "_gathered", sizes.tokens, x.cols, x.dtype);
+  all_gather(name + "_all_gather", x, full);
+  return full;
+}
+
+View StageBuilder::reduced(const std::string& name, const View& partial) {
+  if (!tensor_parallel()) return partial;
+  if (!layout.sp) {
+    all_reduce(name + "_all_reduce", partial);
+    return partial;
+  }
+  const View shard = temporary(name + "_scattered", sizes.shard_tokens, partial.cols, partial.dtype);
+  reduce_scatter(name + "_reduce_scatter", partial, shard);
+  return shard;
+}
+
+}  // namespace gputwin

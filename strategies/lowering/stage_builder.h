@@ -1,0 +1,179 @@
+// What every part of the lowering of one stage needs: sizes, weights, and how to add tensors and operations.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "strategies/lowering/parameters.h"
+#include "strategies/lowering/sizes.h"
+#include "strategies/lowering/stack_kernels.h"
+
+namespace gputwin {
+
+/// Slots and streams of one stage's program. An invalid slot means a communicator of one rank.
+struct StageWiring {
+  SlotId tp{}, dp{}, model{}, embedding{}, next{}, previous{};
+  std::uint8_t compute_stream = 0, tp_stream = 0, dp_stream = 0;
+  std::uint8_t send_stream = 0, receive_stream = 0;                    // activations
+  std::uint8_t gradient_send_stream = 0, gradient_receive_stream = 0;  // their gradients
+};
+
+/// Adds operations to one segment after another.
+class StageBuilder {
+ public:
+  StageBuilder(PlanBuilder& plan, const Transformer& model, const Layout& layout, const Job& job,
+               const StackKernels& kernels, const Sizes& sizes, const StageWiring& wiring,
+               const StageParameters& parameters)
+      : model(model), layout(layout), job(job), kernels(kernels), sizes(sizes), wiring(wiring),
+        parameters(parameters), plan_(plan) {}
+
+  const Transformer& model;
+  const Layout& layout;
+  const Job& job;
+  const StackKernels& kernels;
+  const Sizes& sizes;
+  const StageWiring& wiring;
+  const StageParameters& parameters;
+
+  /// Following operations go to `segment`.
+  void into(Segment& segment) { segment_ = &segment; }
+  /// Following operations carry this occurrence in their names.
+  void number(std::int32_t occurrence) { occurrence_ = occurrence; }
+  std::int32_t layer() const { return segment_->layer; }
+
+  /// A framed tensor [rows, cols] named after the current layer; `activation`: kept for backward.
+  View activation(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype);
+  View activation(const std::string& name, std::int64_t rows, std::int64_t cols) {
+    return activation(name, rows, cols, sizes.activation);
+  }
+  View temporary(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype);
+  View temporary(const std::string& name, std::int64_t rows, std::int64_t cols) {
+    return temporary(name, rows, cols, sizes.activation);
+  }
+
+  /// A kernel on the compute stream. `op.dtype` and `op.out` default to the first read and write.
+  void kernel(const std::string& name, Op op, std::vector<View> reads, std::vector<View> writes);
+  void kernel_in(Phase phase, const std::string& name, Op op, std::vector<View> reads,
+                 std::vector<View> writes);
+
+  /// y = x w^T (+ bias): x [t, k], w [n, k], y [t, n].
+  void linear(const std::string& name, const View& x, const View& w, const View& bias, const View& y);
+  /// dx = dy w.
+  void linear_input_grad(const std::string& name, const View& dy, const View& w, const View& dx);
+  /// dw += dy^T x.
+  void linear_weight_grad(const std::string& name, const View& dy, const View& x, const View& dw);
+
+  /// Collectives over tp, on the "tp" stream.
+  void all_reduce(const std::string& name, const View& x, bool max = false);
+  void all_gather(const std::string& name, const View& shard, const View& full);
+  void reduce_scatter(const std::string& name, const View& full, const View& shard);
+  void collective(std::uint8_t stream, SlotId slot, OpKind kind, const std::string& name,
+                  const View& from, const View& to, bool max = false);
+  /// shard = this rank's part of `full`.
+  void own_shard(const std::string& name, const View& full, const View& shard);
+
+  bool tensor_parallel() const { return layout.tp > 1; }
+  bool has(Role role) const { return parameters.has(role, layer()); }
+  const Weight& weight(Role role) const { return parameters.at(role, layer()); }
+
+  /// All tokens of an input that is sharded over tp with sequence parallelism; `x` itself otherwise.
+  View gathered(const std::string& name, const View& x);
+  /// The sum over tp of a partial result: reduced in place, or scattered over tokens to a new tensor
+  /// (an activation or a temporary).
+  View reduced(const std::string& name, const View& partial);
+
+ private:
+  View framed(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype,
+              MemoryClass memory);
+  void add(Kind kind, std::uint8_t stream, Phase phase, const std::string& name, Op op,
+           std::vector<View> reads, std::vector<View> writes);
+
+  PlanBuilder& plan_;
+  Segment* segment_ = nullptr;
+  std::int32_t occurrence_ = 0;
+};
+
+/// Columns [first, first + count) of a matrix.
+View columns(const View& matrix, std::int64_t first, std::int64_t count);
+/// The same contiguous elements as one row.
+View flat(const View& view);
+inline View flat(BufferId buffer, std::int64_t elements, DType dtype) {
+  return {.buffer = buffer, .rows = 1, .cols = elements, .ld = elements, .dtype = dtype};
+}
+inline bool present(const View& view) { return view.buffer.valid(); }
+
+// One layer. Tokens are ordered [sequence of the micro-batch, position]; x, y and their gradients are
+// [tokens, hidden], or [tokens / tp, hidden] with sequence parallelism.
+
+struct NormState {
+  View x, stats;
+};
+/// y = norm(x); remembers what backward needs.
+View norm_forward(StageBuilder& b, const std::string& name, Role gain, Role bias, const View& x,
+                  NormState& state);
+/// Gradient of x; `residual` is the gradient that reaches x past the norm, if any.
+View norm_backward(StageBuilder& b, const std::string& name, Role gain, Role bias, const View& dy,
+                   const NormState& state, const View& residual);
+
+struct DropoutState {
+  View mask;  // none where dropout is 0
+};
+/// y = dropout(x + bias) + residual.
+View bias_dropout_add(StageBuilder& b, const std::string& name, Role bias, const View& x,
+                      const View& residual, DropoutState& state);
+/// Gradient of the input of a dropout: `dy` itself where there is none.
+View dropout_backward(StageBuilder& b, const std::string& name, const View& dy, const View& mask);
+/// Gradient of x; accumulates the gradient of the bias. The residual's gradient is `dy` itself.
+View bias_dropout_backward(StageBuilder& b, const std::string& name, Role bias, const View& dy,
+                           const DropoutState& state);
+
+/// Column- and row-parallel linear layers around attention and MLP. `input` is what the column-parallel
+/// layer read: the token shard with sequence parallelism.
+struct ColumnGrad {
+  const char* name;
+  Role weight, bias;
+};
+/// Gradient of the input of a column-parallel linear layer; accumulates weight and bias gradients.
+View column_parallel_backward(StageBuilder& b, const ColumnGrad& layer, const View& dy,
+                              const View& input);
+/// Gradient of the input of a row-parallel linear layer; accumulates the weight gradient.
+View row_parallel_backward(StageBuilder& b, const std::string& name, Role weight, const View& dy,
+                           const View& input);
+
+struct AttentionState {
+  View input, qkv, probabilities, dropped, mask, log_sum_exp, context;
+};
+View attention_forward(StageBuilder& b, const View& x, AttentionState& state);
+View attention_backward(StageBuilder& b, const View& dy, const AttentionState& state);
+
+struct MlpState {
+  View input, fc1, activated;
+};
+View mlp_forward(StageBuilder& b, const View& x, MlpState& state);
+View mlp_backward(StageBuilder& b, const View& dy, const MlpState& state);
+
+struct LayerState {
+  NormState norm1, norm2;
+  AttentionState attention;
+  DropoutState dropout1, dropout2;
+  MlpState mlp;
+};
+View layer_forward(StageBuilder& b, const View& x, LayerState& state);
+View layer_backward(StageBuilder& b, const View& dy, const LayerState& state);
+
+struct EmbeddingState {
+  View tokens, mask;
+};
+View embedding_forward(StageBuilder& b, EmbeddingState& state);
+void embedding_backward(StageBuilder& b, const View& dy, const EmbeddingState& state);
+
+struct HeadState {
+  NormState norm;
+  View input, logits, max, sums, targets, loss;
+};
+/// Final norm, logits, cross-entropy over the vocabulary shards; adds to the loss.
+void head_forward(StageBuilder& b, const View& x, HeadState& state);
+/// Gradient of the last layer's output.
+View head_backward(StageBuilder& b, const HeadState& state);
+
+}  // namespace gputwin

@@ -1,0 +1,273 @@
+#include "strategies/lowering/transformer.h"
+
+#include <functional>
+
+#include "strategies/lowering/feasibility.h"
+#include "strategies/lowering/optimizer.h"
+#include "strategies/lowering/wiring.h"
+
+namespace gputwin {
+namespace {
+
+struct ModelJob {
+  const Transformer& model;
+  const Layout& layout;
+  const Job& job;
+  const StackKernels& kernels;
+  Sizes sizes;
+  std::int32_t micro_batches = 0;
+
+  bool tied_across_stages() const { return model.tied_embeddings && layout.pp > 1; }
+  // Pipeline messages are cut over tp where the stack does so; with sequence parallelism they are anyway.
+  bool scatter_messages() const {
+    return kernels.scatter_gather_pipeline && layout.tp > 1 && !layout.sp &&
+           sizes.tokens % layout.tp == 0;
+  }
+  bool overlap_reduction() const {
+    return layout.overlap_grad_reduce && kernels.overlap_grad_reduce && layout.dp * layout.cp > 1;
+  }
+};
+
+// Lowers the chunks of one stage.
+class StageLowering {
+ public:
+  StageLowering(PlanBuilder& plan, const ModelJob& mj, std::int32_t stage)
+      : plan_(plan),
+        mj_(mj),
+        stage_(stage),
+        program_(new_program()),
+        wiring_(wire_stage(mj.layout, stage, mj.model.tied_embeddings, program_)),
+        parameters_(plan, stage, mj.layout, mj.job.precision,
+                    stage_tensors(mj.model, mj.layout, mj.sizes, stage), wiring_.tp,
+                    !mj.overlap_reduction()),
+        b_(plan, mj.model, mj.layout, mj.job, mj.kernels, mj.sizes, wiring_, parameters_) {}
+
+  StageSegments run() {
+    add_inputs();
+    out_.program = ProgramId(static_cast<std::uint32_t>(stage_));
+    out_.compute_stream = wiring_.compute_stream;
+    out_.send_stream = wiring_.send_stream;
+    out_.receive_stream = wiring_.receive_stream;
+    out_.gradient_send_stream = wiring_.gradient_send_stream;
+    out_.gradient_receive_stream = wiring_.gradient_receive_stream;
+    for (std::int32_t v = 0; v < mj_.layout.vpp; ++v) out_.chunks.push_back(lower_chunk(v));
+    add_iteration_ends();
+    program_.parameters = parameters_.take_parameters();
+    plan_.program(std::move(program_));
+    return std::move(out_);
+  }
+  const StageWiring& wiring() const { return wiring_; }
+
+ private:
+  Program new_program() const {
+    Program p;
+    p.name = "stage" + std::to_string(stage_);
+    p.frames = static_cast<std::uint32_t>(mj_.micro_batches);
+    return p;
+  }
+
+  BufferId input_buffer(const char* name, bool targets) {
+    const std::int64_t tokens = mj_.sizes.tokens;
+    const BufferId buffer = plan_.buffer({.name = program_.name + "." + name,
+                                          .bytes = Bytes(tokens * bits(DType::I64) / 8),
+                                          .memory = MemoryClass::Activations,
+                                          .dtype = DType::I64,
+                                          .framed = true,
+                                          .persistent = true});
+    program_.inputs.push_back({.buffer = buffer,
+                               .targets = targets,
+                               .samples = mj_.layout.micro_batch,
+                               .sequence = mj_.job.sequence,
+                               .vocab = mj_.model.vocab,
+                               .data_slot = wiring_.dp,
+                               .frames = mj_.micro_batches});
+    return buffer;
+  }
+
+  void add_inputs() {
+    const std::int64_t tokens = mj_.sizes.tokens;
+    const auto view = [&](BufferId buffer) {
+      return View{.buffer = buffer, .rows = tokens, .cols = 1, .ld = 1, .dtype = DType::I64};
+    };
+    if (stage_ == 0) embedding_.tokens = view(input_buffer("tokens", false));
+    if (stage_ != mj_.layout.pp - 1) return;
+    head_.targets = view(input_buffer("targets", true));
+    program_.loss = plan_.buffer({.name = program_.name + ".loss",
+                                  .bytes = Bytes(4),
+                                  .memory = MemoryClass::Temporary,
+                                  .dtype = DType::F32,
+                                  .persistent = true});
+    head_.loss = flat(program_.loss, 1, DType::F32);
+  }
+
+  void segment(std::vector<Segment>& list, Phase phase, std::int32_t layer,
+               const std::function<void()>& lower) {
+    Segment s{.phase = phase, .layer = layer, .ops = {}};
+    b_.into(s);
+    lower();
+    list.push_back(std::move(s));
+  }
+
+  // A tensor that comes from a neighbour: `message` is what arrives, the result the whole.
+  View receive(std::vector<Segment>& list, std::int32_t layer, const std::string& name, bool keep,
+               View& message) {
+    const Sizes& s = mj_.sizes;
+    Segment gather{.phase = Phase::Pipeline, .layer = layer, .ops = {}};
+    b_.into(gather);
+    const View whole = keep ? b_.activation(name, s.shard_tokens, s.hidden)
+                            : b_.temporary(name, s.shard_tokens, s.hidden);
+    message = whole;
+    if (!mj_.scatter_messages()) return whole;
+    message = b_.temporary(name + "_received", s.tokens / mj_.layout.tp, s.hidden);
+    b_.all_gather(name + "_all_gather", message, whole);
+    list.push_back(std::move(gather));
+    return whole;
+  }
+
+  // What is sent of `whole`.
+  View send(std::vector<Segment>& list, std::int32_t layer, const char* name, const View& whole) {
+    if (!mj_.scatter_messages()) return whole;
+    View message;
+    segment(list, Phase::Pipeline, layer, [&] {
+      message = b_.temporary(std::string(name) + "_sent", whole.rows / mj_.layout.tp, whole.cols);
+      b_.own_shard(std::string(name) + "_shard", whole, message);
+    });
+    return message;
+  }
+
+  Chunk lower_chunk(std::int32_t v) {
+    const std::int32_t index = v * mj_.layout.pp + stage_;
+    const std::vector<std::int32_t> layers = mj_.layout.layers_per_chunk(mj_.model.layers);
+    std::int32_t first = 0;
+    for (std::int32_t c = 0; c < index; ++c) first += layers[static_cast<std::size_t>(c)];
+    const std::int32_t count = layers[static_cast<std::size_t>(index)];
+    Chunk chunk;
+    chunk.index = index;
+    const bool is_first = index == 0, is_last = index == mj_.layout.chunks() - 1;
+    if (!is_first) chunk.from_previous = chunk.to_previous = wiring_.previous;
+    if (!is_last) chunk.to_next = chunk.from_next = wiring_.next;
+    std::vector<LayerState> states(static_cast<std::size_t>(count));
+    forward(chunk, first, states, is_first, is_last);
+    backward(chunk, first, states, is_first, is_last);
+    return chunk;
+  }
+
+  void forward(Chunk& chunk, std::int32_t first, std::vector<LayerState>& states, bool is_first,
+               bool is_last) {
+    const auto count = static_cast<std::int32_t>(states.size());
+    auto& list = chunk.forward;
+    View x;
+    if (is_first) {
+      segment(list, Phase::Forward, kEmbeddingLayer, [&] { x = embedding_forward(b_, embedding_); });
+    } else {
+      x = receive(list, count > 0 ? first : kHeadLayer, "input", true, chunk.input);
+    }
+    for (std::int32_t l = 0; l < count; ++l) {
+      segment(list, Phase::Forward, first + l,
+              [&] { x = layer_forward(b_, x, states[static_cast<std::size_t>(l)]); });
+    }
+    if (is_last) {
+      segment(list, Phase::Forward, kHeadLayer, [&] { head_forward(b_, x, head_); });
+    } else {
+      const std::int32_t last = count > 0 ? first + count - 1 : kEmbeddingLayer;
+      chunk.output = send(list, last, "output", x);
+    }
+  }
+
+  void backward(Chunk& chunk, std::int32_t first, const std::vector<LayerState>& states,
+                bool is_first, bool is_last) {
+    const auto count = static_cast<std::int32_t>(states.size());
+    auto& list = chunk.backward;
+    View dy;
+    if (is_last) {
+      segment(list, Phase::Backward, kHeadLayer, [&] { dy = head_backward(b_, head_); });
+    } else {
+      const std::int32_t last = count > 0 ? first + count - 1 : kEmbeddingLayer;
+      dy = receive(list, last, "output_grad", false, chunk.output_grad);
+    }
+    for (std::int32_t l = count; l-- > 0;) {
+      segment(list, Phase::Backward, first + l,
+              [&] { dy = layer_backward(b_, dy, states[static_cast<std::size_t>(l)]); });
+    }
+    if (is_first) {
+      segment(list, Phase::Backward, kEmbeddingLayer,
+              [&] { embedding_backward(b_, dy, embedding_); });
+    } else {
+      chunk.input_grad = send(list, count > 0 ? first : kHeadLayer, "input_grad", dy);
+    }
+  }
+
+  void add_iteration_ends() {
+    segment(out_.begin, Phase::Optimizer, kHeadLayer, [&] { zero_gradients(b_, head_.loss); });
+    const std::vector<Bucket>& buckets = parameters_.buckets();
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      std::vector<Segment> one;
+      segment(one, Phase::Reduce, kHeadLayer,
+              [&] { reduce_bucket(b_, static_cast<std::int32_t>(i)); });
+      if (one[0].ops.empty()) continue;
+      // The other stage's half of a tied gradient comes late: waiting for it would stall later buckets.
+      const bool waits = buckets[i].tied && buckets[i].gradient_shard.valid();
+      if (mj_.overlap_reduction() && !waits) {
+        out_.reductions.push_back({buckets[i].chunk, completing_segment(buckets[i]), std::move(one[0])});
+      } else {
+        out_.finish.push_back(std::move(one[0]));
+      }
+    }
+    const BufferId sum = plan_.buffer({.name = program_.name + ".grad_norm",
+                                       .bytes = Bytes(4),
+                                       .memory = MemoryClass::Temporary,
+                                       .dtype = DType::F32});
+    segment(out_.finish, Phase::Optimizer, kHeadLayer,
+            [&] { update_weights(b_, flat(sum, 1, DType::F32)); });
+  }
+
+  std::int32_t completing_segment(const Bucket& bucket) const {
+    const auto& list = out_.chunks[static_cast<std::size_t>(bucket.chunk)].backward;
+    std::int32_t found = 0;
+    for (std::size_t s = 0; s < list.size(); ++s) {
+      if (list[s].phase == Phase::Backward && list[s].layer == bucket.layer) {
+        found = static_cast<std::int32_t>(s);
+      }
+    }
+    return found;
+  }
+
+  PlanBuilder& plan_;
+  const ModelJob& mj_;
+  std::int32_t stage_;
+  Program program_;
+  StageWiring wiring_;
+  StageParameters parameters_;
+  StageBuilder b_;
+  StageSegments out_;
+  EmbeddingState embedding_;
+  HeadState head_;
+};
+
+}  // namespace
+
+Outcome<Lowered> lower(const Transformer& model, const Cluster& cluster, const Layout& layout,
+                       const Job& job) {
+  if (auto refused = refusal(model, cluster, layout, job)) return *std::move(refused);
+  const ModelJob mj{.model = model,
+                    .layout = layout,
+                    .job = job,
+                    .kernels = *find_stack(job.stack),
+                    .sizes = local_sizes(model, layout, job),
+                    .micro_batches = static_cast<std::int32_t>(
+                        job.global_batch / (layout.micro_batch * layout.dp))};
+  PlanBuilder builder;
+  builder.arena({.name = "gpu"});
+  Lowered lowered{.plan = {}, .layout = layout, .micro_batches = mj.micro_batches, .stages = {}};
+  std::vector<StageWiring> wiring;
+  for (std::int32_t stage = 0; stage < layout.pp; ++stage) {
+    StageLowering lowering(builder, mj, stage);
+    lowered.stages.push_back(lowering.run());
+    wiring.push_back(lowering.wiring());
+  }
+  add_ranks(builder, layout, wiring);
+  lowered.plan = std::move(builder).take();
+  return lowered;
+}
+
+}  // namespace gputwin

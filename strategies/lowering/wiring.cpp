@@ -1,0 +1,116 @@
+#include "strategies/lowering/wiring.h"
+
+#include <map>
+
+namespace gputwin {
+namespace {
+
+SlotId add_slot(Program& program, const char* name, Domain domain, bool peer = false) {
+  program.slots.push_back({.name = name, .domain = domain, .peer = peer});
+  return SlotId(static_cast<std::uint32_t>(program.slots.size() - 1));
+}
+
+std::uint8_t add_stream(Program& program, const char* name, StreamKind kind) {
+  program.streams.push_back({.name = name, .kind = kind});
+  return static_cast<std::uint8_t>(program.streams.size() - 1);
+}
+
+void wire_pipeline(const Layout& layout, std::int32_t stage, Program& program, StageWiring& w) {
+  if (layout.pp == 1) return;
+  const bool ring = layout.vpp > 1;
+  if (ring || stage < layout.pp - 1) w.next = add_slot(program, "next", Domain::Pp, true);
+  if (ring || stage > 0) w.previous = add_slot(program, "previous", Domain::Pp, true);
+  const auto stream = [&](const char* name) {
+    return add_stream(program, name, StreamKind::Communication);
+  };
+  if (ring && layout.pp == 2) {
+    // Both neighbours are the same rank: activations and gradients share one ordered channel each way.
+    w.send_stream = w.gradient_send_stream = stream("pp_send");
+    w.receive_stream = w.gradient_receive_stream = stream("pp_receive");
+    return;
+  }
+  if (w.next.valid()) {
+    w.send_stream = stream("pp_send");
+    w.gradient_receive_stream = stream("pp_receive_grad");
+  }
+  if (w.previous.valid()) {
+    w.receive_stream = stream("pp_receive");
+    w.gradient_send_stream = stream("pp_send_grad");
+  }
+}
+
+// Ranks that agree on `key` form one communicator, in rank order.
+class Groups {
+ public:
+  Groups(PlanBuilder& builder, const char* name) : builder_(builder), name_(name) {}
+
+  std::uint32_t join(std::array<std::int32_t, 4> key, RankId rank) {
+    const auto [found, added] = by_key_.try_emplace(key, CommunicatorId());
+    if (added) {
+      found->second = builder_.communicator(
+          {.name = name_ + std::to_string(by_key_.size() - 1), .members = {}});
+    }
+    builder_.plan().communicators[found->second.value].members.push_back(rank);
+    return found->second.value;
+  }
+
+ private:
+  PlanBuilder& builder_;
+  std::string name_;
+  std::map<std::array<std::int32_t, 4>, CommunicatorId> by_key_;
+};
+
+}  // namespace
+
+StageWiring wire_stage(const Layout& layout, std::int32_t stage, bool tied, Program& program) {
+  StageWiring w;
+  const std::int32_t replicas = layout.dp * layout.cp;
+  const std::int32_t norm_ranks = layout.tp * layout.pp * (layout.zero >= 1 ? replicas : 1);
+  w.compute_stream = add_stream(program, "compute", StreamKind::Compute);
+  if (layout.tp > 1) w.tp_stream = add_stream(program, "tp", StreamKind::Communication);
+  if (layout.ranks() > 1) w.dp_stream = add_stream(program, "dp", StreamKind::Communication);
+  if (layout.tp > 1) w.tp = add_slot(program, "tp", Domain::Tp);
+  if (replicas > 1) w.dp = add_slot(program, "dp", Domain::Dp);
+  if (norm_ranks > 1) {
+    const Domain domain = layout.zero >= 1 && replicas > 1 ? Domain::Dp
+                          : layout.pp > 1                  ? Domain::Pp
+                                                           : Domain::Tp;
+    w.model = add_slot(program, "grad_norm", domain);
+  }
+  if (tied && layout.pp > 1 && (stage == 0 || stage == layout.pp - 1)) {
+    w.embedding = add_slot(program, "embedding", Domain::Pp);
+  }
+  wire_pipeline(layout, stage, program, w);
+  return w;
+}
+
+void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<StageWiring>& wiring) {
+  Groups tp(builder, "tp"), dp(builder, "dp"), model(builder, "grad_norm"),
+      embedding(builder, "embedding");
+  for (std::uint32_t r = 0; r < static_cast<std::uint32_t>(layout.ranks()); ++r) {
+    const RankId id(r);
+    const Coordinates c = layout.coordinates(id);
+    const StageWiring& w = wiring[static_cast<std::size_t>(c.pp)];
+    const auto at_stage = [&](std::int32_t stage) {
+      Coordinates other = c;
+      other.pp = (stage + layout.pp) % layout.pp;
+      return layout.rank(other).value;
+    };
+    Rank rank{.program = ProgramId(static_cast<std::uint32_t>(c.pp)),
+              .gpu = layout.devices.empty() ? GpuId(r) : layout.devices[r],
+              .slots = {}};
+    // The order of the slots is the one in which wire_stage adds them.
+    const bool sharded = layout.zero >= 1;
+    if (w.tp.valid()) rank.slots.push_back(tp.join({c.cp, c.dp, c.pp, 0}, id));
+    if (w.dp.valid()) rank.slots.push_back(dp.join({c.tp, c.pp, 0, 0}, id));
+    if (w.model.valid()) {
+      rank.slots.push_back(model.join({sharded ? 0 : c.dp, sharded ? 0 : c.cp, 0, 0}, id));
+    }
+    if (w.embedding.valid()) rank.slots.push_back(embedding.join({c.tp, c.cp, c.dp, 0}, id));
+    if (w.next.valid()) rank.slots.push_back(at_stage(c.pp + 1));
+    if (w.previous.valid()) rank.slots.push_back(at_stage(c.pp - 1));
+    builder.rank(std::move(rank));
+  }
+}
+
+}  // namespace gputwin

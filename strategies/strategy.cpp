@@ -1,0 +1,74 @@
+#include "strategies/strategy.h"
+
+#include <chrono>
+
+#include "sim/core/plan_builder.h"
+#include "sim/core/verify.h"
+#include "strategies/lowering/transformer.h"
+#include "strategies/passes/recompute.h"
+#include "strategies/registry.h"
+#include "strategies/schedules/emit.h"
+
+namespace gputwin {
+namespace {
+
+// Runs the steps by name and notes how long each takes.
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::vector<StepTime>* times) : times_(times) {}
+
+  template <class Step>
+  auto run(const char* name, Step step) {
+    const auto start = std::chrono::steady_clock::now();
+    auto result = step();
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    if (times_ != nullptr) times_->push_back({name, Seconds(spent.count())});
+    return result;
+  }
+
+ private:
+  std::vector<StepTime>* times_;
+};
+
+Plan synchronised(Plan plan) {
+  for (Program& program : plan.programs) {
+    program.buffers = used_buffers(plan, program);
+    synchronise(plan, program);
+  }
+  return plan;
+}
+
+Plan placed(Plan plan) {
+  for (Program& program : plan.programs) place_memory(plan, program);
+  return plan;
+}
+
+}  // namespace
+
+std::vector<StepInfo> steps() {
+  std::vector<StepInfo> list;
+  for (const StepEntry& s : step_table()) list.push_back({s.name, s.what, false});
+  for (const ScheduleEntry& s : schedule_table()) list.push_back({s.name, s.what, true});
+  return list;
+}
+
+Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const Layout& layout,
+                        const Job& job, std::vector<StepTime>* times) {
+  const auto* transformer = std::get_if<Transformer>(&workload);
+  if (transformer == nullptr) {
+    return Infeasible{.reason = "not lowered yet: layer graphs", .fix = "use a Transformer"};
+  }
+  Stopwatch watch(times);
+  auto outcome = watch.run("lower", [&] { return lower(*transformer, cluster, layout, job); });
+  if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
+  Lowered lowered = watch.run(
+      "recompute", [&] { return recompute(std::move(std::get<Lowered>(outcome))); });
+  const std::vector<StageTable> tables = schedule_tables(layout, lowered.micro_batches);
+  Plan plan = watch.run("schedule", [&] { return emit(std::move(lowered), tables); });
+  plan = watch.run("synchronise", [&] { return synchronised(std::move(plan)); });
+  plan = watch.run("place_memory", [&] { return placed(std::move(plan)); });
+  verify_or_throw(plan, "place_memory");
+  return plan;
+}
+
+}  // namespace gputwin

@@ -1,0 +1,10 @@
+gputwin_test(report_test
+  SOURCES
+    report_test.cpp
+    result_json_test.cpp
+    terminal_progress_test.cpp
+  LIBRARIES
+    gputwin::core
+    gputwin::report
+    nlohmann_json::nlohmann_json
+)

@@ -1,0 +1,112 @@
+// What a good scenario becomes: the flagship by hand, defaults, name look-up, the resolved text.
+#include <gmock/gmock.h>
+
+#include "sim/app/scenario.h"
+#include "tests/unit/app/shipped_scenarios.h"
+
+namespace gputwin {
+namespace {
+
+using test::data_dirs;
+using test::kFlagship;
+using test::kTinyScenario;
+using ::testing::HasSubstr;
+
+TEST(LoadScenario, ReadsTheFlagship) {
+  const Scenario s = load_scenario(kFlagship, {}, data_dirs());
+  const auto& m = std::get<Transformer>(s.workload);
+  EXPECT_EQ(s.name, kFlagship);
+  EXPECT_EQ(m.layers, 96);
+  EXPECT_EQ(m.kv_heads, 96);   // left out: as many as heads
+  EXPECT_EQ(m.head_dim, 128);  // left out: 12288 / 96
+  // 12 L h^2 (1 + 13/(12 h)) + V h + s h + 2 h for the final norm, with L = 96, h = 12288, V =
+  // 51200, s = 2048: 96 (12 * 12288^2 + 13 * 12288) + (51200 + 2048 + 2) * 12288.
+  EXPECT_EQ(m.parameters(), 96 * (12 * 12288LL * 12288 + 13 * 12288LL) + 53250LL * 12288);
+  EXPECT_EQ(s.cluster.nodes(), 128);
+  EXPECT_EQ(s.cluster.gpus(), 1024);
+  const NodeType& node = s.cluster.groups.at(0).type;
+  EXPECT_EQ(node.device, "a100-sxm-80gb");
+  EXPECT_DOUBLE_EQ(node.intra.per_gpu.value, 300e9);
+  EXPECT_DOUBLE_EQ(node.nics.each.value, 25e9);  // 200 Gb/s
+  EXPECT_EQ(node.host.memory.value, 2048LL << 30);
+  EXPECT_TRUE(s.cluster.fabric.rail_optimized);
+  EXPECT_DOUBLE_EQ(s.cluster.fabric.switch_latency.value, 0.13e-6);
+  EXPECT_EQ(s.job.sequence, 2048);
+  EXPECT_EQ(s.job.global_batch, 1536);
+  EXPECT_EQ(s.job.precision.compute, DType::F16);
+  EXPECT_EQ(s.job.attention, AttentionKernel::Unfused);
+  EXPECT_EQ(s.layout.ranks(), 1024);
+  EXPECT_EQ(s.layout.schedule, Schedule::OneFOneB);
+  EXPECT_EQ(s.layout.recompute, Recompute::Full);
+  EXPECT_EQ(s.what_if, WhatIf{});
+}
+
+TEST(LoadScenario, ReadsTheLargeOne) {
+  const Scenario s = load_scenario("llama3_405b__h100_2048x8__tp8_pp16_dp128", {}, data_dirs());
+  EXPECT_EQ(s.layout.ranks(), 16384);
+  EXPECT_EQ(s.cluster.gpus(), 16384);
+  // Embedding and head count as a layer each: 126 + 2 over 16 x 8 chunks is one apiece.
+  EXPECT_EQ(s.layout.stage_layers.size(), 128u);
+  EXPECT_EQ(s.layout.stage_layers.front(), 0);
+  EXPECT_EQ(s.layout.stage_layers.back(), 0);
+  EXPECT_EQ(std::get<Transformer>(s.workload).parameters(), 405853388800);
+  EXPECT_EQ(s.layout.rank_order, (std::array{Dim::Tp, Dim::Cp, Dim::Pp, Dim::Dp}));
+}
+
+TEST(LoadScenario, FillsInDefaults) {
+  const Scenario s = parse_scenario(kTinyScenario, "tiny.json");
+  EXPECT_EQ(s.name, "unnamed");
+  Layout layout;
+  layout.schedule = Schedule::None;
+  EXPECT_EQ(s.layout, layout);
+  EXPECT_EQ(s.job, (Job{.sequence = 128, .global_batch = 16}));
+  const auto& m = std::get<Transformer>(s.workload);
+  EXPECT_TRUE(m.bias);
+  EXPECT_TRUE(m.tied_embeddings);
+  EXPECT_EQ(m.norm, Norm::LayerNorm);
+  EXPECT_EQ(m.dropout, 0.0);
+  const NodeType& node = s.cluster.groups.at(0).type;
+  EXPECT_EQ(node.intra.efficiency, 1.0);
+  EXPECT_EQ(node.pcie.switch_uplink, node.pcie.per_gpu);
+  EXPECT_EQ(node.nvme_read.value, 0.0);
+  EXPECT_FALSE(s.cluster.fabric.rail_optimized);
+}
+
+TEST(LoadScenario, ChoosesTheScheduleThatFits) {
+  const auto schedule = [](const std::vector<std::string>& sets) {
+    return parse_scenario(kTinyScenario, "tiny.json", sets).layout.schedule;
+  };
+  EXPECT_EQ(schedule({}), Schedule::None);
+  EXPECT_EQ(schedule({"layout.pp=2"}), Schedule::OneFOneB);
+  EXPECT_EQ(schedule({"layout.pp=2", "layout.vpp=2"}), Schedule::Interleaved);
+  EXPECT_EQ(schedule({"layout.pp=2", "layout.schedule=gpipe"}), Schedule::Gpipe);
+}
+
+TEST(LoadScenario, ResolvedTextLoadsToTheSameScenario) {
+  const Scenario s = load_scenario(kFlagship, {"layout.dp=4"}, data_dirs());
+  const Scenario again = parse_scenario(s.resolved, "resolved.json");  // needs no data directory
+  EXPECT_EQ(again.resolved, s.resolved);
+  EXPECT_EQ(again.layout, s.layout);
+  EXPECT_EQ(again.cluster, s.cluster);
+  EXPECT_EQ(std::get<Transformer>(again.workload), std::get<Transformer>(s.workload));
+  EXPECT_EQ(again.job, s.job);
+}
+
+TEST(LoadScenario, ListsFacts) {
+  const auto facts = [](const std::vector<Listing>& list, const std::string& name) {
+    for (const Listing& l : list) {
+      if (l.name == name) return l.facts;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(facts(list_models(data_dirs()), "llama3_8b"),
+            "   8.0 B parameters, 32 layers, hidden 4096, 32 heads (8 kv), vocabulary 128256");
+  EXPECT_EQ(facts(list_clusters(data_dirs()), "a100_128x8"),
+            "128 x 8 a100-sxm-80gb, nvswitch 300 GB/s, 8 x 200 Gb/s infiniband, 2 levels, "
+            "rail-optimised");
+  EXPECT_EQ(facts(list_clusters(data_dirs()), "b200_1x8"), "1 x 8 b200-sxm, nvswitch 900 GB/s");
+  EXPECT_THAT(facts(list_runs(data_dirs()), kFlagship), HasSubstr("1024 GPUs"));
+}
+
+}  // namespace
+}  // namespace gputwin

@@ -1,0 +1,222 @@
+// What a wrong scenario is told: file, pointer, value, problem and the nearest legal choice.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "sim/app/json_text.h"
+#include "sim/app/scenario.h"
+#include "sim/app/suggestion.h"
+#include "sim/core/error.h"
+#include "tests/unit/app/shipped_scenarios.h"
+
+namespace gputwin {
+namespace {
+
+using test::data_dirs;
+using test::kTinyScenario;
+using ::testing::HasSubstr;
+
+/// The error that `text` with `sets` provokes.
+InputError refusal_of_text(const std::string& text, const std::vector<std::string>& sets = {}) {
+  try {
+    parse_scenario(text, "s.json", sets, data_dirs());
+  } catch (const InputError& e) {
+    return e;
+  }
+  ADD_FAILURE() << "was accepted: " << text.substr(0, 200);
+  return {"", "", "", "", ""};
+}
+
+/// The error after merging `patch` (RFC 7386) into the tiny scenario: two nodes of eight GPUs, a
+/// model of 4 layers, 8 heads, hidden 64, ffn 256, vocab 512, 16 samples of 128 tokens.
+InputError refusal(const char* patch) {
+  Json document = Json::parse(kTinyScenario);
+  document.merge_patch(Json::parse(patch));
+  return refusal_of_text(document.dump());
+}
+
+TEST(Refusal, SaysWhatDoesNotDivideAndWhatWould) {
+  // Common divisors of 8 heads, 256 and 512: 1, 2, 4, 8.
+  const InputError e = refusal(R"({"layout": {"tp": 3}})");
+  EXPECT_STREQ(e.what(),
+               "s.json: /layout/tp: 3 does not divide heads (8) (nearest legal values: 2, 4)");
+  EXPECT_EQ(refusal(R"({"layout": {"tp": 16}})").fix, "nearest legal value: 8");
+  EXPECT_THAT(refusal(R"({"layout": {"tp": 8}, "model": {"kv_heads": 4}})").problem,
+              HasSubstr("does not divide kv_heads (4)"));
+  EXPECT_THAT(refusal(R"({"layout": {"tp": 8}, "model": {"ffn": 260}})").fix, HasSubstr(": 4"));
+  EXPECT_THAT(refusal(R"({"layout": {"tp": 8}, "model": {"vocab": 510}})").fix, HasSubstr(": 2"));
+}
+
+TEST(Refusal, CountsRanksAgainstGpus) {
+  const InputError e =
+      refusal(R"({"layout": {"tp": 4, "pp": 2, "dp": 8}, "job": {"global_batch": 64}})");
+  EXPECT_EQ(e.pointer, "/layout/dp");
+  EXPECT_EQ(e.problem, "makes tp x cp x dp x pp = 64 ranks on 16 GPUs");
+  EXPECT_EQ(e.fix, "nearest legal value: 2");  // 16 / (4 x 2)
+}
+
+TEST(Refusal, NeedsWholeMicroBatches) {
+  // 16 samples over dp 3 x micro-batch 2 = 6: 12 and 18 would do.
+  const InputError e = refusal(R"({"layout": {"dp": 3, "micro_batch": 2}})");
+  EXPECT_EQ(e.pointer, "/job/global_batch");
+  EXPECT_EQ(e.fix, "nearest legal values: 12, 18");
+  // An override is blamed before the file: of 16 samples dp may be 2 or 4, not 3.
+  const InputError set = refusal_of_text(kTinyScenario, {"layout.dp=3"});
+  EXPECT_EQ(set.file, "--set");
+  EXPECT_EQ(set.pointer, "/layout/dp");
+  EXPECT_EQ(set.fix, "nearest legal values: 2, 4");
+}
+
+TEST(Refusal, KnowsWhatInterleavingNeeds) {
+  EXPECT_EQ(refusal(R"({"layout": {"schedule": "interleaved", "pp": 2}})").pointer, "/layout/vpp");
+  EXPECT_EQ(refusal(R"({"layout": {"schedule": "interleaved", "vpp": 2}})").pointer, "/layout/pp");
+  EXPECT_EQ(refusal(R"({"layout": {"schedule": "1f1b", "pp": 2, "vpp": 2}})").pointer,
+            "/layout/vpp");
+  EXPECT_EQ(refusal(R"({"layout": {"schedule": "none", "pp": 2}})").pointer, "/layout/schedule");
+  // 6 micro-batches are no multiple of 4 stages: 4 or 8 are.
+  const InputError e = refusal(R"({"layout": {"schedule": "interleaved", "pp": 4, "vpp": 2},
+                                   "model": {"layers": 8}, "job": {"global_batch": 6}})");
+  EXPECT_EQ(e.pointer, "/job/global_batch");
+  EXPECT_EQ(e.fix, "nearest legal values: 4, 8");
+}
+
+TEST(Refusal, CountsLayers) {
+  EXPECT_EQ(refusal(R"({"layout": {"pp": 8}})").fix, "nearest legal value: 4");
+  const InputError count = refusal(R"({"layout": {"pp": 2, "stage_layers": [1, 2, 1]}})");
+  EXPECT_EQ(count.pointer, "/layout/stage_layers");
+  EXPECT_THAT(count.problem, HasSubstr("3 entries for pp x vpp = 2 chunks"));
+  EXPECT_THAT(refusal(R"({"layout": {"pp": 2, "stage_layers": [1, 2]}})").fix,
+              HasSubstr("add 1 layers"));
+  EXPECT_EQ(refusal(R"({"layout": {"pp": 3, "stage_layers": [2, 0, 2]}})").pointer,
+            "/layout/stage_layers/1");
+  EXPECT_EQ(refusal(R"({"layout": {"recompute": "block", "recompute_layers": 5}})").fix,
+            "nearest legal value: 4");
+  EXPECT_EQ(refusal(R"({"layout": {"recompute": "full", "recompute_layers": 2}})").pointer,
+            "/layout/recompute_layers");
+}
+
+TEST(Refusal, NeedsTheSequenceToDivideWithSequenceParallelism) {
+  const InputError e = refusal(R"({"layout": {"tp": 8, "sp": true}, "job": {"sequence": 100}})");
+  EXPECT_EQ(e.pointer, "/job/sequence");
+  EXPECT_EQ(e.fix, "nearest legal values: 96, 104");
+}
+
+TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
+  const auto expect = [](const char* patch, const char* pointer, const char* fix) {
+    const InputError e = refusal(patch);
+    EXPECT_EQ(e.pointer, pointer);
+    EXPECT_THAT(e.problem, HasSubstr("not supported yet"));
+    EXPECT_THAT(e.fix, HasSubstr(fix));
+  };
+  expect(R"({"layout": {"cp": 2}})", "/layout/cp", "nearest legal value: 1");
+  expect(R"({"layout": {"ep": 8}})", "/layout/ep", "nearest legal value: 1");
+  expect(R"({"layout": {"zero": 3}})", "/layout/zero", "nearest legal value: 1");
+  expect(R"({"layout": {"schedule": "zb-h1"}})", "/layout/schedule", "1f1b");
+  expect(R"({"layout": {"recompute": "modules"}})", "/layout/recompute", "selective");
+  expect(R"({"job": {"precision": {"compute": "fp8"}}})", "/job/precision/compute", "bf16");
+  expect(R"({"job": {"attention": "flash4"}})", "/job/attention", "flash3");
+  expect(R"({"job": {"optimizer": "lamb"}})", "/job/optimizer", "adam");
+  expect(R"({"model": {"moe": {"experts": 8}}})", "/model/moe", "remove");
+  expect(R"({"passes": [{"overlap": {"max_chunks": 4}}]})", "/passes/0/overlap", "leaving []");
+}
+
+TEST(Refusal, FindsTheNearestSpelling) {
+  const InputError key = refusal(R"({"layout": {"micro_bach": 1}})");
+  EXPECT_EQ(key.pointer, "/layout/micro_bach");
+  EXPECT_THAT(key.fix, HasSubstr("did you mean \"micro_batch\"?"));
+  EXPECT_THAT(refusal(R"({"layout": {"schedule": "1F1B"}})").fix, HasSubstr("nearest: 1f1b"));
+  EXPECT_THAT(refusal(R"({"job": {"stack": "megatronlm-2021"}})").fix,
+              HasSubstr("nearest: megatron-lm-2021"));
+  const InputError model = refusal(R"({"model": null})");  // a missing key
+  EXPECT_EQ(model.pointer, "/model");
+  EXPECT_THAT(refusal_of_text(R"({"model": "gpt3_157b", "cluster": "a100_1x8",
+                                  "job": {"sequence": 1, "global_batch": 1}})")
+                  .fix,
+              HasSubstr("nearest: gpt3_175b"));
+}
+
+TEST(Refusal, ChecksTheNetwork) {
+  EXPECT_EQ(refusal(R"({"cluster": {"fabric": {"kind": "none"}}})").pointer,
+            "/cluster/fabric/kind");
+  EXPECT_EQ(refusal(R"({"cluster": {"fabric": {"levels": []}}})").pointer,
+            "/cluster/fabric/levels");
+  const InputError e = refusal(R"({"cluster": {"fabric": {"levels": [{"nodes_per_group": 1}]}}})");
+  EXPECT_EQ(e.pointer, "/cluster/fabric/levels/0/nodes_per_group");
+  EXPECT_EQ(e.fix, "nearest legal value: 2");
+}
+
+TEST(Refusal, ChecksWhatIf) {
+  const InputError rank =
+      refusal(R"({"layout": {"dp": 4}, "what_if": {"stragglers": [{"rank": 4, "slowdown": 2}]}})");
+  EXPECT_EQ(rank.pointer, "/what_if/stragglers/0/rank");
+  EXPECT_EQ(rank.problem, "is not among the 4 ranks");
+  EXPECT_EQ(rank.fix, "nearest legal value: 3");
+  const char* twice = R"({"layout": {"dp": 2}, "what_if": {"stragglers": [
+      {"rank": 1, "slowdown": 2}, {"rank": 1, "slowdown": 3}]}})";
+  EXPECT_EQ(refusal(twice).pointer, "/what_if/stragglers/1/rank");
+  EXPECT_EQ(refusal(R"({"what_if": {"jitter": {"sigma": 2}}})").pointer, "/what_if/jitter/sigma");
+}
+
+TEST(Refusal, NamesTheFileOfTheModel) {
+  const auto dir = std::filesystem::path(testing::TempDir()) / "gputwin_scenario_refusal";
+  std::filesystem::create_directories(dir / "models");
+  std::ofstream(dir / "models" / "odd.json")
+      << R"({"layers": 4, "hidden": 65, "heads": 8, "ffn": 256, "vocab": 512,
+             "activation": "relu", "positions": "rope"})";
+  Json document = Json::parse(kTinyScenario);
+  document["model"] = "odd";
+  try {
+    parse_scenario(document.dump(), "s.json", {}, {dir});
+    FAIL() << "was accepted";
+  } catch (const InputError& e) {
+    EXPECT_EQ(e.file, (dir / "models" / "odd.json").string());
+    EXPECT_EQ(e.pointer, "/heads");
+    EXPECT_EQ(e.fix, "nearest legal values: 5, 13, or add head_dim");  // divisors of 65
+  }
+}
+
+TEST(Refusal, PointsAtLineAndColumnOfBrokenJson) {
+  const InputError e = refusal_of_text("{\n  \"schema\": 1,\n  \"name\" \"x\"\n}");
+  EXPECT_EQ(e.pointer, "line 3, column 12");
+  EXPECT_THAT(e.problem, HasSubstr("not valid JSON"));
+  EXPECT_THAT(refusal_of_text("{\"a\": 1e999}").problem, HasSubstr("too large"));
+  EXPECT_EQ(refusal_of_text("{\"a\": {\"b\": 1,\n\"b\": 2}}").pointer, "/a/b");
+  EXPECT_EQ(refusal_of_text("{\"a\": [{}, {\"b\": 1, \"b\": 2}]}").pointer, "/a/1/b");
+  EXPECT_THAT(refusal_of_text(std::string(100000, '[')).problem, HasSubstr("nested deeper"));
+  EXPECT_EQ(refusal_of_text("[]").problem, "is not a scenario");
+  EXPECT_EQ(refusal_of_text("").pointer, "line 1, column 1");
+}
+
+TEST(Refusal, OfFilesThatCannotBeRead) {
+  const auto problem = [](const std::filesystem::path& path) {
+    try {
+      load_scenario(path, {}, data_dirs());
+    } catch (const InputError& e) {
+      EXPECT_FALSE(e.fix.empty());
+      return e.problem;
+    }
+    return std::string("was accepted");
+  };
+  const auto dir = std::filesystem::path(testing::TempDir()) / "gputwin_scenario_files";
+  std::filesystem::create_directories(dir);
+  std::ofstream(dir / "empty.json") << "";
+  std::ofstream(dir / "huge.json") << std::string(kMaxJsonBytes + 1, ' ');
+  EXPECT_EQ(problem(dir / "empty.json"), "is empty");
+  EXPECT_EQ(problem(dir / "huge.json"), "is too large for a scenario file");
+  EXPECT_EQ(problem(dir), "is not a regular file");
+  EXPECT_EQ(problem(dir / "absent.json"), "is neither a file nor the name of a shipped run");
+}
+
+TEST(Suggestion, MeasuresDistance) {
+  EXPECT_EQ(edit_distance("schedule", "schedule"), 0u);
+  EXPECT_EQ(edit_distance("shcedule", "schedule"), 1u);  // two neighbours swapped
+  EXPECT_EQ(edit_distance("tp", "pp"), 1u);
+  EXPECT_EQ(edit_distance("Micro-Batch", "micro_batch"), 0u);
+  EXPECT_EQ(nearest_word("gpip", {"none", "gpipe", "1f1b"}), "gpipe");
+  EXPECT_EQ(nearest_legal(5, 1, 10, [](std::int64_t v) { return v % 4 == 0; }),
+            (std::vector<std::int64_t>{4, 8}));
+}
+
+}  // namespace
+}  // namespace gputwin
