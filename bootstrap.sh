@@ -19,9 +19,9 @@ usage() {
   cat <<'TEXT'
 usage: ./bootstrap.sh run | test | deps
 
-  run    install the packages, build, simulate GPT-3 175B on 1,024 A100, say where report and trace lie
+  run    install the packages, build, simulate GPT-3 175B on 1,024 A100, print the report
   test   install the packages, build, run every test
-  deps   install the packages only; afterwards: cmake --preset release && cmake --build --preset release
+  deps   install the packages only; then: cmake --preset release && cmake --build --preset release
 
 Needs Debian 12 or something close to it, and root or sudo when a package is missing.
 TEXT
@@ -92,13 +92,14 @@ run() {
   step "Done"
   cat <<TEXT
 figures  $OUT/result.json
-trace    $OUT/trace.json.gz   open https://ui.perfetto.dev, drop the file on the page (it stays in your browser)
+trace    $OUT/trace.json.gz
+         open https://ui.perfetto.dev and drop the file on the page; it stays in your browser
 again    ./build/release/sim/cli/gputwin run $FLAGSHIP --set layout.micro_batch=2
 TEXT
 }
 
-# Tests run in the dev preset (assertions on, quick to compile). The program is also built as people run it,
-# in the release preset: the byte-identity and the speed tests use that one.
+# Tests run in the dev preset (assertions on, quick to compile). The program is also built as people
+# run it, in the release preset: the test that both give the same bytes needs that one.
 run_tests() {
   deps
   build release gputwin

@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 4> kEvidenceNames{"datasheet", "measured", "fitted", "assumed"};
+constexpr std::array<std::string_view, 4> kEvidenceNames{"datasheet", "measured", "fitted",
+                                                         "assumed"};
 
 std::string_view range_text(Range range) {
   switch (range) {
@@ -161,7 +162,8 @@ std::vector<std::string> list_json_names(const std::filesystem::path& directory)
     if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
   }
   if (error) {
-    throw InputError(directory.string(), "", "", "cannot be read", "name the folder of hardware data");
+    throw InputError(directory.string(), "", "", "cannot be read",
+                     "name the folder of hardware data");
   }
   std::sort(names.begin(), names.end());
   return names;

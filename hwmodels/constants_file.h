@@ -28,8 +28,8 @@ enum class Range : std::uint8_t { Positive, NotNegative, Fraction, Any };
 
 /// A file of constants, read key by key; `finish` refuses keys that nobody asked for.
 ///
-/// Throws InputError with file, JSON pointer and value: unreadable file, broken JSON, missing or unknown key,
-/// wrong type, number outside its range, missing source, unknown kind.
+/// Throws InputError with file, JSON pointer and value: unreadable file, broken JSON, missing or
+/// unknown key, wrong type, number outside its range, missing source, unknown kind.
 class ConstantsFile {
  public:
   explicit ConstantsFile(const std::filesystem::path& path);
@@ -56,7 +56,8 @@ class ConstantsFile {
   std::vector<Constant> constants_;
 };
 
-/// Names of the `*.json` files of a directory without their ending, sorted. Throws InputError if it cannot be read.
+/// Names of the `*.json` files of a directory without their ending, sorted. Throws InputError if it
+/// cannot be read.
 std::vector<std::string> list_json_names(const std::filesystem::path& directory);
 
 /// The name nearest to `wanted` by edit distance, the first of equals; empty if there are none.

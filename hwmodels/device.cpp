@@ -16,13 +16,15 @@ Architecture architecture_of(const std::string& file, const std::string& name) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (names[i] == name) return static_cast<Architecture>(i);
   }
-  throw InputError(file, "/architecture", name, "is unknown", "nearest: " + nearest_name(name, names));
+  throw InputError(file, "/architecture", name, "is unknown",
+                   "nearest: " + nearest_name(name, names));
 }
 
 void read_peaks(ConstantsFile& file, Device& device) {
   const auto set = [&](DType dtype, const char* key) {
     const std::string pointer = std::string("/peak/") + key + "_TFLOPS";
-    device.peak[static_cast<std::size_t>(dtype)] = FlopsPerSecond(file.number_or(pointer, 0.0) * 1e12);
+    device.peak[static_cast<std::size_t>(dtype)] =
+        FlopsPerSecond(file.number_or(pointer, 0.0) * 1e12);
   };
   set(DType::F32, "fp32");
   set(DType::Tf32, "tf32");
@@ -94,7 +96,8 @@ NvLinkParameters read_nvlink(ConstantsFile& file) {
 DeviceMemoryParameters read_memory(ConstantsFile& file) {
   DeviceMemoryParameters m;
   m.context = mebibytes(file.number("/device_memory/context_MiB", Range::NotNegative));
-  m.per_communicator = mebibytes(file.number("/device_memory/per_communicator_MiB", Range::NotNegative));
+  m.per_communicator =
+      mebibytes(file.number("/device_memory/per_communicator_MiB", Range::NotNegative));
   m.workspace = mebibytes(file.number("/device_memory/workspace_MiB", Range::NotNegative));
   m.reserved_over_allocated = file.number("/device_memory/reserved_over_allocated");
   return m;
@@ -138,7 +141,8 @@ Device load_device(const std::filesystem::path& path) {
   device.sms = static_cast<std::int32_t>(file.number("/sms"));
   device.clock_MHz = file.number("/clock_MHz");
   read_peaks(file, device);
-  if (device.peak[static_cast<std::size_t>(DType::F32)].value <= 0) file.number("/peak/fp32_TFLOPS");
+  if (device.peak[static_cast<std::size_t>(DType::F32)].value <= 0)
+    file.number("/peak/fp32_TFLOPS");
   device.memory = mebibytes(file.number("/hbm/capacity_GiB") * 1024.0);
   device.memory_bandwidth = gigabytes_per_second(file.number("/hbm/bandwidth_GBps"));
   device.l2 = mebibytes(file.number("/l2_MiB"));
@@ -148,7 +152,8 @@ Device load_device(const std::filesystem::path& path) {
   device.memory_bound = read_memory_bound(file);
   device.nvlink = read_nvlink(file);
   device.interference.compute_slowdown = file.number("/interference/compute_slowdown");
-  device.interference.collective_sms = file.number("/interference/collective_sms", Range::NotNegative);
+  device.interference.collective_sms =
+      file.number("/interference/collective_sms", Range::NotNegative);
   device.device_memory = read_memory(file);
   file.finish();
   device.constants = file.constants();

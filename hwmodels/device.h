@@ -1,5 +1,5 @@
-// One GPU type with every constant its models use. Data lies in hwmodels/devices/*.json, where each number has
-// a source and a kind; DESIGN 3.
+// One GPU type with every constant its models use. Data lies in hwmodels/devices/*.json, where each
+// number has a source and a kind; DESIGN 3.
 #pragma once
 
 #include <array>
@@ -25,11 +25,13 @@ struct GemmParameters {
   double memory_efficiency = 0.0; // em: usable share of the HBM bandwidth
   double norm_exponent = 1.0;     // p: how compute and memory time combine
   Seconds split_cost{};           // reduction after split-K
-  double nn_time = 1.0;           // time factor of the data-gradient layout (neither operand transposed)
+  // Time factor of the data-gradient layout (neither operand transposed).
+  double nn_time = 1.0;
   double nt_time = 1.0;           // time factor of the weight-gradient layout
 };
 
-/// Sustained matrix rates of one fused attention kernel, full-sequence causal training shapes, head size 128.
+/// Sustained matrix rates of one fused attention kernel, full-sequence causal training shapes, head
+/// size 128.
 struct AttentionRate {
   FlopsPerSecond forward{}, backward{};  // 0: this kernel does not run on this device
 };
@@ -37,7 +39,8 @@ struct AttentionRate {
 struct AttentionParameters {
   std::array<AttentionRate, 5> kernels{};  // indexed by AttentionKernel; Unfused is unused
   double small_head_rate = 1.0;            // factor on the rate for head sizes of 64 and less
-  double misaligned_head_time = 1.0;       // unfused: time factor if the head size is no multiple of 8
+  // Unfused: time factor if the head size is no multiple of 8.
+  double misaligned_head_time = 1.0;
   Seconds start_up{};
 };
 
@@ -47,8 +50,8 @@ struct MemoryBoundParameters {
   double elementwise = 0, norm = 0, softmax = 0, reduction = 0, gather = 0, optimizer = 0;
 };
 
-/// NCCL on this device's NVLink. Rates are bus bandwidths measured at `nominal` per GPU and direction and
-/// scale with the cluster's NVLink bandwidth.
+/// NCCL on this device's NVLink. Rates are bus bandwidths measured at `nominal` per GPU and
+/// direction and scale with the cluster's NVLink bandwidth.
 struct NvLinkParameters {
   BytesPerSecond nominal{};         // 0: no NVLink
   BytesPerSecond ring_bus{};        // ring, Simple protocol, large messages
@@ -90,7 +93,8 @@ struct Device {
   DeviceMemoryParameters device_memory{};
   std::vector<Constant> constants;  // all of the above with source and kind
 
-  /// Dense peak of a compute dtype; the next wider supported format if the device lacks it (emulated types).
+  /// Dense peak of a compute dtype; the next wider supported format if the device lacks it
+  /// (emulated types).
   FlopsPerSecond dense_peak(DType dtype) const;
 };
 

@@ -45,7 +45,8 @@ IterationFlops iteration_flops(const Transformer& model, const Job& job, const L
   const double samples = static_cast<double>(job.global_batch);
   const LayerFlops layer = layer_flops(model, s, convention);
   const double layers = static_cast<double>(model.layers);
-  const double head = 2.0 * s * static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
+  const double head =
+      2.0 * s * static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
   const double forward = layers * (layer.linear + layer.attention) + head;
   double again = fully_recomputed_layers(model, layout) * (layer.linear + layer.attention);
   if (layout.recompute == Recompute::Selective) again = layers * layer.attention;
@@ -58,7 +59,8 @@ std::string_view flops_convention_text(FlopsConvention convention) {
       return "3 x forward; linear layers, LM head and attention over the full s x s square "
              "(Narayanan et al., SC 2021); hardware FLOPs add recomputed layers";
     case FlopsConvention::Causal:
-      return "3 x forward; linear layers, LM head and attention counted causally, s (s+1) / 2 pairs; "
+      return "3 x forward; linear layers, LM head and attention counted causally, s (s+1) / 2 "
+             "pairs; "
              "hardware FLOPs add recomputed layers";
   }
   return "";

@@ -115,7 +115,8 @@ Interference HardwareModel::interference(DeviceKindId kind) const {
 
 HostCost HardwareModel::host(DeviceKindId) const { return stack_.host; }
 
-MemoryCost HardwareModel::memory(DeviceKindId kind, std::span<const std::int32_t> communicators) const {
+MemoryCost HardwareModel::memory(DeviceKindId kind,
+                                 std::span<const std::int32_t> communicators) const {
   return runtime_memory(devices_[kind.value], communicators);
 }
 

@@ -1,4 +1,5 @@
-// The cost door of the simulated hardware: kernels, copies, collectives, host and memory of a cluster's devices.
+// The cost door of the simulated hardware: kernels, copies, collectives, host and memory of a
+// cluster's devices.
 #pragma once
 
 #include <filesystem>
@@ -16,20 +17,22 @@ namespace gputwin {
 
 /// What the devices of `topology` cost under the software stack of `job`.
 ///
-/// `data` is the folder hwmodels (devices/, stacks/, links/). Device rows follow Cluster::device_kinds().
-/// Every method is pure: equal arguments give equal values, nothing is cached, and `topology` must outlive it.
-/// Throws InputError for a device that `data` lacks (naming the nearest one) and for broken data files; an
-/// unknown software stack is no error but a note.
+/// `data` is the folder hwmodels (devices/, stacks/, links/). Device rows follow
+/// Cluster::device_kinds(). Every method is pure: equal arguments give equal values, nothing is
+/// cached, and `topology` must outlive it. Throws InputError for a device that `data` lacks (naming
+/// the nearest one) and for broken data files; an unknown software stack is no error but a note.
 class HardwareModel final : public CostModel {
  public:
   HardwareModel(const Topology& topology, const Job& job, const std::filesystem::path& data);
 
   Cost kernel(const Op& op, Bytes read, Bytes written, DeviceKindId device) const override;
   Cost copy(CopyKind kind, Bytes bytes, bool pinned, GpuId gpu) const override;
-  CollectiveSchedule collective(OpKind kind, Bytes bytes, std::span<const GpuId> members) const override;
+  CollectiveSchedule collective(OpKind kind, Bytes bytes,
+                                std::span<const GpuId> members) const override;
   Interference interference(DeviceKindId device) const override;
   HostCost host(DeviceKindId device) const override;
-  MemoryCost memory(DeviceKindId device, std::span<const std::int32_t> communicators) const override;
+  MemoryCost memory(DeviceKindId device,
+                    std::span<const std::int32_t> communicators) const override;
 
   const Device& device(DeviceKindId kind) const { return devices_[kind.value]; }
   const Stack& stack() const { return stack_; }

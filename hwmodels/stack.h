@@ -1,4 +1,5 @@
-// A family of training software: a few factors on kernel and communication times, and what its host side costs.
+// A family of training software: a few factors on kernel and communication times, and what its host
+// side costs.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +17,8 @@ struct Stack {
   double gemm_time = 1.0;
   double attention_time = 1.0;
   double memory_bound_time = 1.0;
-  double collective_in_node_time = 1.0;       // members within one node or NVLink domain: tensor parallelism
+  // Members within one node or NVLink domain: tensor parallelism.
+  double collective_in_node_time = 1.0;
   double collective_across_nodes_time = 1.0;  // others: data parallelism
   bool nvls = false;                          // lets NCCL reduce inside the NVLink switch
   HostCost host{};
@@ -31,8 +33,8 @@ struct StackChoice {
   std::string note;  // empty if the job's stack is known
 };
 
-/// The stack `wanted` of `directory` (hwmodels/stacks). An unknown one becomes the nearest of its family — the
-/// names that share the text before the last "-" — or "default", and the note says so.
+/// The stack `wanted` of `directory` (hwmodels/stacks). An unknown one becomes the nearest of its
+/// family — the names that share the text before the last "-" — or "default", and the note says so.
 StackChoice choose_stack(const std::filesystem::path& directory, const std::string& wanted);
 
 }  // namespace gputwin

@@ -11,7 +11,8 @@ namespace gputwin {
 
 namespace {
 
-// 80 % of single-node rows lie within these factors of a three-line fit, widened by what NCCL's constants add.
+// 80 % of single-node rows lie within these factors of a three-line fit, widened by what NCCL's
+// constants add.
 constexpr double kLow = 0.85, kHigh = 1.25;
 
 // What one schedule is built from; rates are per member and direction.
@@ -26,7 +27,9 @@ struct Setting {
     const double nominal = device.nvlink.nominal.value;
     return nominal > 0 ? node.intra.per_gpu.value / nominal : 1.0;
   }
-  bool nvlink() const { return placement.inner == PathKind::NvLink && device.nvlink.nominal.value > 0; }
+  bool nvlink() const {
+    return placement.inner == PathKind::NvLink && device.nvlink.nominal.value > 0;
+  }
 };
 
 struct Candidate {
@@ -93,7 +96,8 @@ double inner_rate(const Setting& s, Protocol protocol) {
                         : 0.0;
     case Protocol::LL: {
       const std::size_t nodes = s.placement.domains() == 1 ? 0 : s.placement.domains() < 4 ? 1 : 2;
-      const double limit = s.nccl.ll_limit[static_cast<std::size_t>(s.device.architecture)][nodes].value;
+      const double limit =
+          s.nccl.ll_limit[static_cast<std::size_t>(s.device.architecture)][nodes].value;
       const double data = ring > 0 ? std::min(limit, ring / 2) : limit;
       return data * s.nccl.wire_bytes[p];
     }
@@ -124,12 +128,14 @@ double tree_latency(const Setting& s, Protocol protocol) {
   const double depth = std::bit_width(static_cast<std::uint32_t>(s.placement.domains())) - 1.0;
   const double net = s.nccl.tree_net[p].value + s.placement.wire.value;
   return s.nccl.tree_base[p].value +
-         2.0 * ((s.placement.per_domain - 1.0) * inner_step(s, Algorithm::Tree, protocol) + depth * net);
+         2.0 * ((s.placement.per_domain - 1.0) * inner_step(s, Algorithm::Tree, protocol) +
+                depth * net);
 }
 
 Candidate ring_candidate(const Setting& s, OpKind kind, double bytes, Protocol protocol) {
   const double wire = s.nccl.wire_bytes[static_cast<std::size_t>(protocol)];
-  Candidate c{Algorithm::Ring, protocol, ring_latency(s, kind, protocol), wire, inner_rate(s, protocol)};
+  Candidate c{Algorithm::Ring, protocol, ring_latency(s, kind, protocol), wire,
+              inner_rate(s, protocol)};
   if (kind == OpKind::AllToAll) c.algorithm = Algorithm::Direct;
   const double load = ring_bytes(kind, bytes, s.placement.size()) * wire;
   double slowest = c.cap > 0 ? load / c.cap : 0.0;
@@ -144,8 +150,10 @@ Candidate ring_candidate(const Setting& s, OpKind kind, double bytes, Protocol p
 
 Candidate tree_candidate(const Setting& s, double bytes, Protocol protocol) {
   const double wire = s.nccl.wire_bytes[static_cast<std::size_t>(protocol)];
-  // A GPU of the chain passes the data up and down, so each direction of an edge gets half the rate.
-  Candidate c{Algorithm::Tree, protocol, tree_latency(s, protocol), wire, inner_rate(s, protocol) / 2};
+  // A GPU of the chain passes the data up and down, so each direction of an edge gets half the
+  // rate.
+  Candidate c{Algorithm::Tree, protocol, tree_latency(s, protocol), wire,
+              inner_rate(s, protocol) / 2};
   const double inner = s.placement.per_domain > 1 && c.cap > 0 ? bytes * wire / c.cap : 0.0;
   c.time = c.latency + std::max(inner, 2.0 * bytes * wire / s.placement.per_domain / rail_rate(s));
   return c;
@@ -167,7 +175,8 @@ Candidate choose(const Setting& s, OpKind kind, double bytes) {
     if (c.time < best.time) best = c;
   };
   const bool ll128 = s.placement.inner != PathKind::Pcie && s.device.nvlink.nominal.value > 0;
-  const bool tree = kind == OpKind::AllReduce && s.placement.domains() > 1 && s.placement.per_domain > 0;
+  const bool tree =
+      kind == OpKind::AllReduce && s.placement.domains() > 1 && s.placement.per_domain > 0;
   for (Protocol protocol : {Protocol::LL, Protocol::LL128, Protocol::Simple}) {
     if (protocol == Protocol::LL128 && !ll128) continue;
     offer(ring_candidate(s, kind, bytes, protocol));
@@ -182,7 +191,8 @@ Candidate choose(const Setting& s, OpKind kind, double bytes) {
 
 Bytes whole(double bytes) { return Bytes(std::llround(bytes)); }
 
-// One ring through all members; with equal domains the hop between domains is spread over their rails.
+// One ring through all members; with equal domains the hop between domains is spread over their
+// rails.
 void add_ring(const Placement& p, double load, bool closed, std::vector<FlowEdge>& edges) {
   const std::int32_t domains = p.domains(), k = p.per_domain;
   if (k == 0 || domains == 1) {
@@ -194,7 +204,9 @@ void add_ring(const Placement& p, double load, bool closed, std::vector<FlowEdge
   }
   edges.reserve(static_cast<std::size_t>(2 * domains * k));
   for (std::int32_t d = 0; d < domains; ++d) {
-    const auto at = [&](std::int32_t domain, std::int32_t j) { return p.order[p.first[domain] + j % k]; };
+    const auto at = [&](std::int32_t domain, std::int32_t j) {
+      return p.order[p.first[domain] + j % k];
+    };
     for (std::int32_t j = 0; k > 1 && j < k; ++j) {
       edges.push_back({at(d, j), at(d, j + 1), whole(load)});
     }
@@ -260,7 +272,8 @@ void apply_stack(const Setting& s, CollectiveSchedule& schedule) {
     schedule.rate_cap = schedule.rate_cap / factor;
     return;
   }
-  for (FlowEdge& edge : schedule.edges) edge.bytes = whole(static_cast<double>(edge.bytes.value) * factor);
+  for (FlowEdge& edge : schedule.edges)
+    edge.bytes = whole(static_cast<double>(edge.bytes.value) * factor);
 }
 
 CollectiveSchedule send_schedule(const Setting& s, Bytes bytes) {
@@ -272,7 +285,8 @@ CollectiveSchedule send_schedule(const Setting& s, Bytes bytes) {
   const Seconds step = network ? s.nccl.ring_net[simple]
                        : s.placement.inner == PathKind::Pcie ? s.nccl.ring_pcie[simple]
                                                              : s.nccl.ring_nvlink[simple];
-  schedule.latency = s.nccl.send_base + step + (network ? s.placement.wire : s.placement.inner_wire);
+  schedule.latency =
+      s.nccl.send_base + step + (network ? s.placement.wire : s.placement.inner_wire);
   if (!network && s.nvlink()) {
     schedule.rate_cap = s.device.nvlink.point_to_point * s.nvlink_scale();
   }
@@ -282,10 +296,13 @@ CollectiveSchedule send_schedule(const Setting& s, Bytes bytes) {
 
 const char* model_of(Algorithm algorithm) {
   switch (algorithm) {
-    case Algorithm::Ring: return "NCCL ring: base + steps x step latency, 2 (n-1)/n bytes / bus bandwidth";
-    case Algorithm::Tree: return "NCCL double binary tree: base + 2 depth x step latency, 2 bytes / rate";
+    case Algorithm::Ring:
+      return "NCCL ring: base + steps x step latency, 2 (n-1)/n bytes / bus bandwidth";
+    case Algorithm::Tree:
+      return "NCCL double binary tree: base + 2 depth x step latency, 2 bytes / rate";
     case Algorithm::NvLink: return "NCCL NVLS: latency + 2 (n-1)/n bytes / bus bandwidth";
-    case Algorithm::Direct: return "NCCL direct: base + steps x step latency, (n-1)/n bytes / bus bandwidth";
+    case Algorithm::Direct:
+      return "NCCL direct: base + steps x step latency, (n-1)/n bytes / bus bandwidth";
   }
   return "";
 }
@@ -298,7 +315,9 @@ void add_edges(const Setting& s, OpKind kind, double bytes, const Candidate& c,
       add_ring(s.placement, ring_bytes(kind, bytes, n) * c.inflation, kind != OpKind::Broadcast,
                schedule.edges);
       break;
-    case Algorithm::NvLink: add_ring(s.placement, (1.0 + 1.0 / n) * bytes, true, schedule.edges); break;
+    case Algorithm::NvLink:
+      add_ring(s.placement, (1.0 + 1.0 / n) * bytes, true, schedule.edges);
+      break;
     case Algorithm::Tree:
       add_tree(s.placement, bytes * c.inflation, schedule.edges);
       merge_equal_pairs(schedule.edges);
@@ -306,7 +325,8 @@ void add_edges(const Setting& s, OpKind kind, double bytes, const Candidate& c,
     case Algorithm::Direct: {
       add_direct(n, bytes / n * c.inflation, schedule.edges);
       // The GPU's rate is shared by its flows to all others.
-      schedule.rate_cap = s.placement.domains() == 1 ? BytesPerSecond(c.cap / (n - 1)) : BytesPerSecond(0);
+      schedule.rate_cap =
+          s.placement.domains() == 1 ? BytesPerSecond(c.cap / (n - 1)) : BytesPerSecond(0);
       return;
     }
   }
@@ -315,9 +335,9 @@ void add_edges(const Setting& s, OpKind kind, double bytes, const Candidate& c,
 
 }  // namespace
 
-CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device, const Stack& stack,
-                                 const Topology& topology, OpKind kind, Bytes bytes,
-                                 std::span<const GpuId> members) {
+CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device,
+                                 const Stack& stack, const Topology& topology, OpKind kind,
+                                 Bytes bytes, std::span<const GpuId> members) {
   GPUTWIN_CHECK(!members.empty(), "a communicator has members");
   CollectiveSchedule schedule;
   schedule.model = model_of(Algorithm::Ring);
@@ -345,7 +365,8 @@ CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device
   return schedule;
 }
 
-Seconds ring_all_reduce_time(std::int32_t ranks, Bytes bytes, Seconds alpha, BytesPerSecond bandwidth) {
+Seconds ring_all_reduce_time(std::int32_t ranks, Bytes bytes, Seconds alpha,
+                             BytesPerSecond bandwidth) {
   const double n = ranks;
   return alpha * (2.0 * (n - 1.0)) +
          Seconds(2.0 * (n - 1.0) / n * static_cast<double>(bytes.value) / bandwidth.value);

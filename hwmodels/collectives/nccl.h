@@ -1,22 +1,26 @@
 // Collectives as NCCL picks and runs them, expressed as flows.
 //
-//   ring   all-reduce 2 (n-1)/n S bytes from each member to the next, all-gather and reduce-scatter half of it
-//          (S: the larger of input and output), broadcast S. Members are visited node by node; with k members in
-//          every node the traffic between two nodes is spread over k rails, member j to member j.
+//   ring   all-reduce 2 (n-1)/n S bytes from each member to the next, all-gather and reduce-scatter
+//          half of it (S: the larger of input and output), broadcast S. Members are visited node by
+//          node; with k members in every node the traffic between two nodes is spread over k rails,
+//          member j to member j.
 //          latency = base + intra steps x step + inter steps x (net step + wire)
-//   tree   all-reduce over nodes: double binary tree, S/2 up and down each tree, spread over k rails; a chain
-//          inside the node. latency = base + 2 ((k-1) step + log2(nodes) (net step + wire))
-//   NVLS   all-reduce in the NVLink switch, if the stack enables it: (1 + 1/n) S per GPU and direction
+//   tree   all-reduce over nodes: double binary tree, S/2 up and down each tree, spread over k
+//          rails; a chain inside the node.
+//          latency = base + 2 ((k-1) step + log2(nodes) (net step + wire))
+//   NVLS   all-reduce in the NVLink switch, if the stack enables it: (1 + 1/n) S per GPU and
+//          direction
 //   direct all-to-all S/n to every other member; Send/Recv: one flow
 //
-// The protocol is chosen by least predicted time: Simple; LL128 (120 of 128 bytes are data, lower latency, needs
-// NVLink or InfiniBand); LL (half of the bytes are flags, least latency, limited rate). Edges carry wire bytes.
-// `rate_cap` makes an intra-node ring as fast as the measured bus bandwidth of the device: t = 2 (n-1)/n S / bus.
-// The share of a network adapter that is usable belongs to the cluster's links.
-// Source  NCCL src/graph/tuning.cc (latencies, LL limits; links/nccl.json); rates measured (devices/*.json);
-//         closed form 2 (n-1) alpha + 2 (n-1)/n S / bandwidth is the usual one.
-// Range   8 B to 16 GiB; one node: mean error 7 % of three-line fits bounds what this form can reach; NCCL's own
-//         constants without fit were 7-21 % off on H100 nodes of 2, 4 and 8.
+// The protocol is chosen by least predicted time: Simple; LL128 (120 of 128 bytes are data, lower
+// latency, needs NVLink or InfiniBand); LL (half of the bytes are flags, least latency, limited
+// rate). Edges carry wire bytes. `rate_cap` makes an intra-node ring as fast as the measured bus
+// bandwidth of the device: t = 2 (n-1)/n S / bus. The share of a network adapter that is usable
+// belongs to the cluster's links.
+// Source  NCCL src/graph/tuning.cc (latencies, LL limits; links/nccl.json); rates measured
+//         (devices/*.json); closed form 2 (n-1) alpha + 2 (n-1)/n S / bandwidth is the usual one.
+// Range   8 B to 16 GiB; one node: mean error 7 % of three-line fits bounds what this form can
+//         reach; NCCL's own constants without fit were 7-21 % off on H100 nodes of 2, 4 and 8.
 #pragma once
 
 #include <array>
@@ -52,14 +56,16 @@ NcclConstants load_nccl_constants(const std::filesystem::path& path);
 
 /// Flows of one collective or Send/Recv pair (kind SendTo).
 ///
-/// `bytes`: the larger of input and output of one rank; `device`: the members' device (the first member's if
-/// they differ). One member: no edges and no latency. O(members), all-to-all O(members^2).
-CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device, const Stack& stack,
-                                 const Topology& topology, OpKind kind, Bytes bytes,
-                                 std::span<const GpuId> members);
+/// `bytes`: the larger of input and output of one rank; `device`: the members' device (the first
+/// member's if they differ). One member: no edges and no latency. O(members), all-to-all
+/// O(members^2).
+CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device,
+                                 const Stack& stack, const Topology& topology, OpKind kind,
+                                 Bytes bytes, std::span<const GpuId> members);
 
-/// Ring all-reduce in closed form: 2 (n-1) alpha + 2 (n-1)/n bytes / bandwidth; all-gather and reduce-scatter
-/// take half.
-Seconds ring_all_reduce_time(std::int32_t ranks, Bytes bytes, Seconds alpha, BytesPerSecond bandwidth);
+/// Ring all-reduce in closed form: 2 (n-1) alpha + 2 (n-1)/n bytes / bandwidth; all-gather and
+/// reduce-scatter take half.
+Seconds ring_all_reduce_time(std::int32_t ranks, Bytes bytes, Seconds alpha,
+                             BytesPerSecond bandwidth);
 
 }  // namespace gputwin

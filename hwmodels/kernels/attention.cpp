@@ -56,7 +56,8 @@ Tiles tiles_of(std::int64_t s, std::int64_t u, bool causal) {
   if (!causal) return {static_cast<double>(rows * cols), static_cast<double>(cols)};
   // Queries are the last s of u positions: row i reaches column (cols - rows) + i.
   const std::int64_t before = std::max<std::int64_t>(0, cols - rows);
-  const double all = static_cast<double>(rows * before) + 0.5 * static_cast<double>(rows * (rows + 1));
+  const double all =
+      static_cast<double>(rows * before) + 0.5 * static_cast<double>(rows * (rows + 1));
   return {all, static_cast<double>(cols)};
 }
 
@@ -69,8 +70,8 @@ FlopsPerSecond rate_of(const Device& device, AttentionKernel kernel, bool forwar
   FlopsPerSecond rate = of(kernel);
   missing = rate.value <= 0;
   if (!missing) return rate;
-  for (AttentionKernel k : {AttentionKernel::Flash1, AttentionKernel::Flash2, AttentionKernel::Flash3,
-                            AttentionKernel::Cudnn}) {
+  for (AttentionKernel k : {AttentionKernel::Flash1, AttentionKernel::Flash2,
+                            AttentionKernel::Flash3, AttentionKernel::Cudnn}) {
     if (of(k).value > rate.value) rate = of(k);
   }
   if (rate.value > 0) return rate;

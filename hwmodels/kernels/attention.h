@@ -1,16 +1,19 @@
 // Attention: the batched GEMMs of the unfused form and the fused (flash) kernels.
 //
-// Unfused. Every product is a GEMM over batch b a of matrices of s, u and d (kernels/gemm.h); S and P go
-// through memory. Head sizes that are no multiple of 8 lose the tensor cores: time x misaligned_head_time.
+// Unfused. Every product is a GEMM over batch b a of matrices of s, u and d (kernels/gemm.h); S and
+// P go through memory. Head sizes that are no multiple of 8 lose the tensor cores: time x
+// misaligned_head_time.
 //
 // Fused.  t = t0 + max( W / R, W_longest SMs / R, bytes / (eff BW) )
-//   W          FLOPs of all 128 x 128 tiles touched: 4 (forward) or 10 (backward) x 128 x 128 x d each; the
-//              causal mask skips tiles above the diagonal, so about half of s u / 128^2 remain
+//   W          FLOPs of all 128 x 128 tiles touched: 4 (forward) or 10 (backward) x 128 x 128 x d
+//              each; the causal mask skips tiles above the diagonal, so about half of s u / 128^2
+//              remain
 //   R          sustained rate of (kernel, device, phase), from devices/*.json
-//   W_longest  work of the longest row of tiles, which one SM must do alone: binds when heads are few
-// Source  rates: operator tables (cuDNN front end's training benchmark, AIConfigurator's prefill table) and the
-//         FlashAttention-2 paper; the tile form is their model b. Backward does 2.5 x the forward FLOPs
-//         (five products, one of them recomputed).
+//   W_longest  work of the longest row of tiles, which one SM must do alone: binds when heads are
+//              few
+// Source  rates: operator tables (cuDNN front end's training benchmark, AIConfigurator's prefill
+//         table) and the FlashAttention-2 paper; the tile form is their model b. Backward does 2.5
+//         x the forward FLOPs (five products, one of them recomputed).
 // Range   d = 64 .. 128, s >= 512; outside it the cost is marked as extrapolated.
 #pragma once
 
@@ -23,8 +26,8 @@ namespace gputwin {
 /// `op` is one of the attention GEMM kinds; `traffic`: bytes of all its views.
 Cost attention_gemm_cost(const Device& device, const Op& op, Bytes traffic);
 
-/// `op` is FlashForward or FlashBackward. A kernel the device lacks is priced at its best fused kernel's rate,
-/// or at a quarter of the dense peak if it has none, and marked as extrapolated.
+/// `op` is FlashForward or FlashBackward. A kernel the device lacks is priced at its best fused
+/// kernel's rate, or at a quarter of the dense peak if it has none, and marked as extrapolated.
 Cost flash_cost(const Device& device, const Op& op, Bytes traffic);
 
 }  // namespace gputwin

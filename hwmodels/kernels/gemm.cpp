@@ -19,7 +19,8 @@ constexpr std::array<std::int64_t, 5> kSplits{1, 2, 4, 8, 16};
 constexpr std::int64_t kLeastSplitDepth = 64;  // a slice of k below this is never worth a split
 constexpr std::int64_t kFittedExtent = 32768;
 
-// 80 % of the shapes kept out lie within these factors of the model (A100 and H100, m >= 512: 11 % and 15 %).
+// 80 % of the shapes kept out lie within these factors of the model (A100 and H100, m >= 512: 11 %
+// and 15 %).
 constexpr double kLow = 0.88, kHigh = 1.14;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

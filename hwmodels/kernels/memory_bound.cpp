@@ -14,9 +14,12 @@ constexpr double kCpuAdamPerCore = 60e6;        // elements per second and core,
 constexpr double kDramEfficiency = 0.6;
 constexpr std::int64_t kCpuAdamBytes = 28;
 
-Bytes bytes_of(std::int64_t elements, DType dtype) { return Bytes((elements * bits(dtype) + 7) / 8); }
+Bytes bytes_of(std::int64_t elements, DType dtype) {
+  return Bytes((elements * bits(dtype) + 7) / 8);
+}
 
-// One byte per element: the mask that a dropout writes in the forward pass and reads in the backward pass.
+// One byte per element: the mask that a dropout writes in the forward pass and reads in the
+// backward pass.
 Bytes mask_bytes(const Op& op, std::int64_t elements) {
   return op.dropout > 0.0f ? Bytes(elements) : Bytes(0);
 }
@@ -91,7 +94,8 @@ Bytes moved_bytes(const Op& op, Bytes read, Bytes written) {
     return half + written + dropout + mask_bytes(op, elements);
   }
   if (op.kind == OpKind::EmbeddingForward || op.kind == OpKind::PositionAdd) {
-    const Bytes input = op.kind == OpKind::PositionAdd ? bytes_of(rows_times_width, op.dtype) : Bytes(0);
+    const Bytes input =
+        op.kind == OpKind::PositionAdd ? bytes_of(rows_times_width, op.dtype) : Bytes(0);
     return input + bytes_of(rows_times_width, op.dtype) + written;
   }
   if (op.kind == OpKind::EmbeddingBackward || op.kind == OpKind::PositionGrad) {

@@ -1,13 +1,14 @@
-// Kernels that move bytes: norms, softmax, pointwise, reductions, embedding, cross-entropy, optimizer, casts;
-// and the two kinds whose work is stated or done elsewhere (Opaque, CpuAdam).
+// Kernels that move bytes: norms, softmax, pointwise, reductions, embedding, cross-entropy,
+// optimizer, casts; and the two kinds whose work is stated or done elsewhere (Opaque, CpuAdam).
 //
 //   t = t0 + bytes / (eff BW)          eff by kind of access, per device (devices/*.json)
 //
-// `bytes` are those of the call's views, corrected where a kernel moves less or more than its views span
-// (moved_bytes): a causal softmax reads half of the scores; an embedding touches t rows of its table; dropout
-// reads or writes one mask byte per element; Adam reads back the states it writes; accumulated matrices are
-// read before they are written.
-// Source  operator tables: t0 + bytes/BW fits their element-wise, norm and softmax rows to 2 % median, 7 % mean.
+// `bytes` are those of the call's views, corrected where a kernel moves less or more than its views
+// span (moved_bytes): a causal softmax reads half of the scores; an embedding touches t rows of its
+// table; dropout reads or writes one mask byte per element; Adam reads back the states it writes;
+// accumulated matrices are read before they are written.
+// Source  operator tables: t0 + bytes/BW fits their element-wise, norm and softmax rows to 2 %
+//         median, 7 % mean.
 // Range   from 1 MB on; below it t0 dominates and one launch is as uncertain as the whole kernel.
 #pragma once
 
@@ -29,8 +30,9 @@ Cost opaque_cost(const Device& device, const Op& op, Bytes read, Bytes written);
 
 /// Adam on the host cores of one GPU's share of its node:
 /// t = max( n / (cores x rate), bytes / (60 % of DRAM share) ), 28 bytes per element.
-/// Source  28 bytes: gradient 4, master, m and v read and written 24. The rate per core is assumed, from
-///         DeepSpeed's statement that its vectorised step is 5-6 x PyTorch's; DRAM binds on server CPUs.
+/// Source  28 bytes: gradient 4, master, m and v read and written 24. The rate per core is assumed,
+///         from DeepSpeed's statement that its vectorised step is 5-6 x PyTorch's; DRAM binds on
+///         server CPUs.
 Cost cpu_adam_cost(const NodeType& node, std::int64_t elements);
 
 }  // namespace gputwin

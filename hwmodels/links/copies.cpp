@@ -12,7 +12,8 @@ constexpr double kPageableShare = 0.4;
 
 }  // namespace
 
-Cost copy_cost(const Device& device, const NodeType& node, CopyKind kind, Bytes bytes, bool pinned) {
+Cost copy_cost(const Device& device, const NodeType& node, CopyKind kind, Bytes bytes,
+               bool pinned) {
   BytesPerSecond rate{};
   Seconds start_up = kStartUp;
   switch (kind) {

@@ -9,7 +9,8 @@ double activation_bytes_per_layer(const Transformer& model, const ActivationShap
   const double sb = static_cast<double>(shape.sequence * shape.micro_batch);
   const double t = shape.tp;
   if (shape.recompute == Recompute::Full) return 2.0 * sb * h;
-  // Two norm inputs and the two inputs of column-parallel layers (2 B each), two dropout masks (1 B): 10 h.
+  // Two norm inputs and the two inputs of column-parallel layers (2 B each), two dropout masks (1
+  // B): 10 h.
   const double whole = 10.0 * h;
   // Q and attention output per query head, K and V per key/value head; 8 h for plain attention.
   const double heads = 4.0 * static_cast<double>(model.query_width() + model.kv_width());

@@ -1,10 +1,10 @@
-// Closed forms of training memory: what a plan's buffers must add up to. Tests use them as an oracle, reports as
-// an estimate; the simulator counts buffers instead.
+// Closed forms of training memory: what a plan's buffers must add up to. Tests use them as an
+// oracle, reports as an estimate; the simulator counts buffers instead.
 //
-// Source  activations: Korthikanti et al. 2022 (Reducing Activation Recomputation), Table 2, split into its parts
-//         so that other MLP widths, gated MLPs and grouped-query attention are covered; s, b, h, a, t as there.
-//         States: 2 B weight, 4 B gradient, 4 B master weight, 8 B Adam moments = 18 B per parameter.
-//         Live micro-batches: Megatron-LM's schedules.
+// Source  activations: Korthikanti et al. 2022 (Reducing Activation Recomputation), Table 2, split
+//         into its parts so that other MLP widths, gated MLPs and grouped-query attention are
+//         covered; s, b, h, a, t as there. States: 2 B weight, 4 B gradient, 4 B master weight, 8 B
+//         Adam moments = 18 B per parameter. Live micro-batches: Megatron-LM's schedules.
 #pragma once
 
 #include "sim/core/layout.h"
@@ -13,7 +13,8 @@
 
 namespace gputwin {
 
-/// What activations of one layer depend on. `sequence` and `micro_batch` are of one context-parallel rank.
+/// What activations of one layer depend on. `sequence` and `micro_batch` are of one
+/// context-parallel rank.
 struct ActivationShape {
   std::int64_t sequence = 0, micro_batch = 0;
   std::int32_t tp = 1;
@@ -24,18 +25,18 @@ struct ActivationShape {
 
 /// Bytes one layer keeps for the backward pass of one micro-batch on one rank, 2-byte activations.
 ///
-/// Korthikanti (4h-wide MLP, a heads): none sbh(34 + 5as/h); tp sbh(10 + 24/t + 5as/(ht)); with sequence
-/// parallelism sbh/t (34 + 5as/h); selective without the 5as/h term; full 2sbh. Block counts as none here: it
-/// is a choice by layer.
+/// Korthikanti (4h-wide MLP, a heads): none sbh(34 + 5as/h); tp sbh(10 + 24/t + 5as/(ht)); with
+/// sequence parallelism sbh/t (34 + 5as/h); selective without the 5as/h term; full 2sbh. Block
+/// counts as none here: it is a choice by layer.
 double activation_bytes_per_layer(const Transformer& model, const ActivationShape& shape);
 
-/// Bytes of weight, gradient and optimizer states per parameter held by a rank: 18, or 6 + 12 / shards with a
-/// sharded optimizer.
+/// Bytes of weight, gradient and optimizer states per parameter held by a rank: 18, or 6 + 12 /
+/// shards with a sharded optimizer.
 double state_bytes_per_parameter(std::int32_t zero, std::int32_t shards);
 
-/// Micro-batches (in units of whole stages) whose activations stage `stage` of `stages` holds at the peak:
-/// GPipe M; 1F1B min(M, p - i); interleaved min(M, (p (v-1) + 2 (p-i) - 1) / v).
-double live_micro_batches(Schedule schedule, std::int32_t stage, std::int32_t stages, std::int32_t chunks_per_stage,
-                          std::int32_t micro_batches);
+/// Micro-batches (in units of whole stages) whose activations stage `stage` of `stages` holds at
+/// the peak: GPipe M; 1F1B min(M, p - i); interleaved min(M, (p (v-1) + 2 (p-i) - 1) / v).
+double live_micro_batches(Schedule schedule, std::int32_t stage, std::int32_t stages,
+                          std::int32_t chunks_per_stage, std::int32_t micro_batches);
 
 }  // namespace gputwin

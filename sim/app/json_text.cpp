@@ -15,7 +15,7 @@
 namespace gputwin {
 namespace {
 
-/// Looks at every token before the document is built, since nlohmann keeps the last of two equal keys.
+/// Sees every token before the document is built: nlohmann keeps the last of two equal keys.
 class StrictReader : public nlohmann::json_sax<Json> {
  public:
   StrictReader(const std::string& text, const std::string& file) : text_(text), file_(file) {}
@@ -65,7 +65,7 @@ class StrictReader : public nlohmann::json_sax<Json> {
 
  private:
   struct Level {
-    std::string container;       // pointer of the object or array
+    std::string container;  // pointer of the object or array
     bool array = false;
     std::size_t elements = 0;    // of an array so far
     std::string pointer;         // of the member last seen
@@ -128,16 +128,16 @@ std::string read_text_file(const std::filesystem::path& path) {
   std::ostringstream text;
   text << stream.rdbuf();
   if (!stream) throw InputError(name, "", "", "cannot be read", "check its permissions");
-  if (text.str().empty()) throw InputError(name, "", "", "is empty", "start from a file in scenarios/runs");
+  if (text.str().empty()) {
+    throw InputError(name, "", "", "is empty", "start from a file in scenarios/runs");
+  }
   return text.str();
 }
 
 std::string child_pointer(const std::string& pointer, const std::string& key) {
   std::string escaped = pointer + '/';
   for (const char c : key) {
-    if (c == '~') escaped += "~0";
-    else if (c == '/') escaped += "~1";
-    else escaped += c;
+    escaped += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
   }
   return escaped;
 }

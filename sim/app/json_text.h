@@ -1,4 +1,4 @@
-// Reads JSON text strictly: duplicate keys, deep nesting and oversized files are bad input, not surprises.
+// Reads JSON text strictly: duplicate keys, deep nesting and oversized files are bad input.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ inline constexpr std::size_t kMaxJsonBytes = std::size_t{16} << 20;
 inline constexpr int kMaxJsonDepth = 32;
 
 /// The document in `text`, whose name in errors is `file`.
-/// Errors  InputError at "line L, column C" for a syntax error, a number too large for a double or nesting
-///         deeper than kMaxJsonDepth; at the JSON pointer of a key that stands twice in one object.
+/// Errors  InputError at "line L, column C" for a syntax error or a number too large for a double;
+///         at the JSON pointer of a key that stands twice, or of nesting beyond kMaxJsonDepth.
 Json parse_json(const std::string& text, const std::string& file);
 
 /// The whole file. Errors: InputError if it cannot be read, is empty, or exceeds kMaxJsonBytes.

@@ -72,7 +72,8 @@ double gib(Bytes bytes) { return static_cast<double>(bytes.value) / (1 << 30); }
 
 class Writer {
  public:
-  Writer(const RunResult& result, const ReportContext& context) : result_(result), context_(context) {}
+  Writer(const RunResult& result, const ReportContext& context)
+      : result_(result), context_(context) {}
 
   std::string text() {
     headline();
@@ -112,19 +113,21 @@ class Writer {
     line("  {:<12}{}   80 % interval {} to {}", "iteration", strong(human_time(seconds)),
          human_time(result_.low.value), human_time(result_.high.value));
     if (run.makespan != run.iteration) {
-      line("  {:<12}{}   first start to last end", "makespan", human_time(to_seconds(run.makespan).value));
+      line("  {:<12}{}   first start to last end", "makespan",
+           human_time(to_seconds(run.makespan).value));
     }
-    line("  {:<12}{} tokens/s   {:.4g} samples/s{}", "throughput", grouped(std::llround(result_.tokens_per_s)),
-         result_.samples_per_s,
+    line("  {:<12}{} tokens/s   {:.4g} samples/s{}", "throughput",
+         grouped(std::llround(result_.tokens_per_s)), result_.samples_per_s,
          context_.gpus > 0 ? fmt::format("   {:.4g} tokens/s per GPU",
                                          result_.tokens_per_s / static_cast<double>(context_.gpus))
                            : "");
     if (result_.mfu > 0) {
-      line("  {:<12}{:.1f} %   {:.1f} TFLOP/s per GPU   model FLOPs / (time x GPUs x dense peak)", "MFU",
-           result_.mfu * 100, result_.model_tflops_per_gpu);
-      line("  {:<12}{:.1f} %   {:.1f} TFLOP/s per GPU   the same, recomputed FLOPs counted too", "HFU",
-           result_.hfu * 100, result_.hardware_tflops_per_gpu);
-      if (!context_.flops_convention.empty()) line("  {:<12}{}", "FLOPs", context_.flops_convention);
+      line("  {:<12}{:.1f} %   {:.1f} TFLOP/s per GPU   model FLOPs / (time x GPUs x dense peak)",
+           "MFU", result_.mfu * 100, result_.model_tflops_per_gpu);
+      line("  {:<12}{:.1f} %   {:.1f} TFLOP/s per GPU   the same, recomputed FLOPs counted too",
+           "HFU", result_.hfu * 100, result_.hardware_tflops_per_gpu);
+      if (!context_.flops_convention.empty())
+        line("  {:<12}{}", "FLOPs", context_.flops_convention);
     }
   }
 
@@ -158,8 +161,8 @@ class Writer {
   void memory() {
     if (result_.memory.empty()) return;
     heading("Memory per role at its peak (GiB)");
-    line("  {:<10}{:>8}{:>7}{:>8}{:>8}{:>7}{:>7}{:>9}{:>8}  of capacity", "role", "weights", "grads", "optim",
-         "activ", "temp", "alloc", "reserved", "device");
+    line("  {:<10}{:>8}{:>7}{:>8}{:>8}{:>7}{:>7}{:>9}{:>8}  of capacity", "role", "weights",
+         "grads", "optim", "activ", "temp", "alloc", "reserved", "device");
     std::vector<std::size_t> rows(result_.memory.size());
     std::iota(rows.begin(), rows.end(), 0);
     if (rows.size() > kMemoryRows) {
@@ -176,17 +179,22 @@ class Writer {
     Bytes host{};
     for (const RoleMemory& role : result_.memory) host = std::max(host, role.figures.host);
     if (host.value > 0) line("  host memory of one rank: up to {:.2f} GiB", gib(host));
-    line("  device = reserved by the allocator + CUDA context + communicators; temp includes communication");
+    line(
+        "  device = reserved by the allocator + CUDA context + communicators; temp includes "
+        "communication");
   }
 
   void memory_row(const RoleMemory& role) {
-    const auto of = [&role](MemoryClass c) { return gib(role.figures.at_peak[static_cast<std::size_t>(c)]); };
+    const auto of = [&role](MemoryClass c) {
+      return gib(role.figures.at_peak[static_cast<std::size_t>(c)]);
+    };
     const MemoryFigures& f = role.figures;
     std::string fill;
     if (role.capacity.value > 0) {
       const double share = gib(f.device) / gib(role.capacity);
       const std::string text = bar(share, kMemoryBarWidth, context_.ascii);
-      fill = fmt::format("  {:>3.0f} % of {:.0f} {}", share * 100, gib(role.capacity), tinted(text));
+      fill =
+          fmt::format("  {:>3.0f} % of {:.0f} {}", share * 100, gib(role.capacity), tinted(text));
     }
     line("  {:<10}{:>8.2f}{:>7.2f}{:>8.2f}{:>8.2f}{:>7.2f}{:>7.2f}{:>9.2f}{:>8.2f}{}", role.role,
          of(MemoryClass::Weights), of(MemoryClass::Gradients), of(MemoryClass::Optimizer),
@@ -198,13 +206,14 @@ class Writer {
     const EngineStats& e = result_.execution.engine;
     heading("Simulation");
     const std::size_t ranks = result_.execution.rank_end.size();
-    std::string how = fmt::format("every one of {} ranks", grouped(static_cast<std::int64_t>(ranks)));
+    std::string how =
+        fmt::format("every one of {} ranks", grouped(static_cast<std::int64_t>(ranks)));
     if (e.folded) {
-      how = fmt::format("{} ranks folded to {} that differ", grouped(static_cast<std::int64_t>(ranks)),
-                        grouped(e.simulated_ranks));
+      how = fmt::format("{} ranks folded to {} that differ",
+                        grouped(static_cast<std::int64_t>(ranks)), grouped(e.simulated_ranks));
     }
-    line("  {} tasks, {} flows ({} shared a link and ran on SimGrid)", grouped(e.tasks), grouped(e.flows),
-         grouped(e.simgrid_flows));
+    line("  {} tasks, {} flows ({} shared a link and ran on SimGrid)", grouped(e.tasks),
+         grouped(e.flows), grouped(e.simgrid_flows));
     line("  {}", how);
     if (!e.folded && !e.unfolded_because.empty()) line("  not folded: {}", e.unfolded_because);
     if (!context_.timings) return;
@@ -217,7 +226,8 @@ class Writer {
     if (items.empty()) return;
     heading(title);
     for (std::size_t i = 0; i < items.size() && i < kListRows; ++i) wrapped(items[i]);
-    if (items.size() > kListRows) line("  - and {} more, see result.json", items.size() - kListRows);
+    if (items.size() > kListRows)
+      line("  - and {} more, see result.json", items.size() - kListRows);
   }
 
   // Breaks at blanks so that lines stay within 100 columns.
@@ -237,7 +247,8 @@ class Writer {
   void files() {
     if (context_.files.empty()) return;
     heading("Files");
-    for (const ReportFile& file : context_.files) line("  {:<8}{}   {}", file.what, file.path, file.hint);
+    for (const ReportFile& file : context_.files)
+      line("  {:<8}{}   {}", file.what, file.path, file.hint);
   }
 
   const RunResult& result_;

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
-#include "sim/core/error.h"
 #include "sim/core/spelling.h"
 #include "sim/trace/atomic_file.h"
 
@@ -113,14 +111,6 @@ std::string result_json(const RunResult& result, const std::string& flops_conven
 
 void write_result_json(const std::filesystem::path& path, const RunResult& result,
                        const std::string& flops_convention) {
-  if (path.has_parent_path()) {
-    std::error_code error;
-    std::filesystem::create_directories(path.parent_path(), error);
-    if (error) {
-      throw InputError(path.parent_path().string(), "", "", "cannot be created: " + error.message(),
-                       "name a folder that you may write to");
-    }
-  }
   AtomicFile file(path);
   file.write(result_json(result, flops_convention));
   file.commit();

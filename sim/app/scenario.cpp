@@ -7,6 +7,7 @@
 #include "sim/app/scenario_reader.h"
 #include "sim/app/scenario_rules.h"
 #include "sim/app/suggestion.h"
+#include "sim/core/spelling.h"
 
 namespace gputwin {
 namespace fs = std::filesystem;
@@ -17,8 +18,8 @@ namespace {
 std::string scenario_text(const std::string& model, const std::string& cluster) {
   Json j{{"model", model}, {"cluster", cluster}, {"job", {{"sequence", 1}, {"global_batch", 1}}}};
   if (model.empty()) {
-    j["model"] = {{"layers", 1}, {"hidden", 1}, {"heads", 1}, {"ffn", 1}, {"vocab", 1},
-                  {"activation", "relu"}, {"positions", "rope"}};
+    j["model"] = {{"layers", 1}, {"hidden", 1},          {"heads", 1},         {"ffn", 1},
+                  {"vocab", 1},  {"activation", "relu"}, {"positions", "rope"}};
   }
   if (cluster.empty()) {
     j["cluster"] = Json::parse(R"({"groups": [{"count": 1, "type": {"device": "any", "gpus": 1,
@@ -69,14 +70,16 @@ std::string cluster_facts(const std::string& name, const DataDirs& dirs) {
   std::string text;
   for (const NodeGroup& g : c.groups) {
     text += fmt::format("{}{} x {} {}, {}", text.empty() ? "" : " + ", g.count, g.type.gpus,
-                        g.type.device, spelling(g.type.intra.kind));
-    if (g.type.intra.per_gpu.value > 0) text += fmt::format(" {:g} GB/s", g.type.intra.per_gpu.value / 1e9);
+                        g.type.device, to_string(g.type.intra.kind));
+    if (g.type.intra.per_gpu.value > 0)
+      text += fmt::format(" {:g} GB/s", g.type.intra.per_gpu.value / 1e9);
     if (g.type.nics.per_node > 0) {
-      text += fmt::format(", {} x {:g} Gb/s", g.type.nics.per_node, g.type.nics.each.value * 8 / 1e9);
+      text +=
+          fmt::format(", {} x {:g} Gb/s", g.type.nics.per_node, g.type.nics.each.value * 8 / 1e9);
     }
   }
   if (c.fabric.kind == FabricKind::None) return text;
-  return text + fmt::format(" {}, {} level{}{}", spelling(c.fabric.kind), c.fabric.levels.size(),
+  return text + fmt::format(" {}, {} level{}{}", to_string(c.fabric.kind), c.fabric.levels.size(),
                             c.fabric.levels.size() == 1 ? "" : "s",
                             c.fabric.rail_optimized ? ", rail-optimised" : "");
 }
@@ -84,15 +87,16 @@ std::string cluster_facts(const std::string& name, const DataDirs& dirs) {
 std::string run_facts(const std::string& name, const DataDirs& dirs) {
   const Scenario s = load_scenario(find_data_file(dirs, "runs", name), {}, dirs);
   const Layout& l = s.layout;
-  return fmt::format("{} GPUs, sequence {}, batch {}, tp {} pp {} dp {}, {}, recompute {}", l.ranks(),
-                     s.job.sequence, s.job.global_batch, l.tp, l.pp, l.dp, spelling(l.schedule),
-                     spelling(l.recompute));
+  return fmt::format("{} GPUs, sequence {}, batch {}, tp {} pp {} dp {}, {}, recompute {}",
+                     l.ranks(), s.job.sequence, s.job.global_batch, l.tp, l.pp, l.dp,
+                     to_string(l.schedule), to_string(l.recompute));
 }
 
 std::vector<Listing> list_folder(const DataDirs& dirs, const std::string& folder,
                                  std::string (*facts)(const std::string&, const DataDirs&)) {
   std::vector<Listing> list;
-  for (const std::string& name : data_names(dirs, folder)) list.push_back({name, facts(name, dirs)});
+  for (const std::string& name : data_names(dirs, folder))
+    list.push_back({name, facts(name, dirs)});
   return list;
 }
 
@@ -112,8 +116,9 @@ Scenario load_scenario(const fs::path& path, const std::vector<std::string>& set
     if (file.empty()) {
       const std::vector<std::string> names = data_names(data_dirs, "runs");
       throw InputError(path.string(), "", "", "is neither a file nor the name of a shipped run",
-                       names.empty() ? "name a scenario file"
-                                     : "nearest shipped run: " + nearest_word(path.stem().string(), names));
+                       names.empty()
+                           ? "name a scenario file"
+                           : "nearest shipped run: " + nearest_word(path.stem().string(), names));
     }
   }
   DataDirs dirs;
@@ -123,13 +128,17 @@ Scenario load_scenario(const fs::path& path, const std::vector<std::string>& set
   return parse_scenario(read_text_file(file), file.string(), sets, dirs);
 }
 
-std::vector<Listing> list_models(const DataDirs& dirs) { return list_folder(dirs, "models", model_facts); }
+std::vector<Listing> list_models(const DataDirs& dirs) {
+  return list_folder(dirs, "models", model_facts);
+}
 
 std::vector<Listing> list_clusters(const DataDirs& dirs) {
   return list_folder(dirs, "clusters", cluster_facts);
 }
 
-std::vector<Listing> list_runs(const DataDirs& dirs) { return list_folder(dirs, "runs", run_facts); }
+std::vector<Listing> list_runs(const DataDirs& dirs) {
+  return list_folder(dirs, "runs", run_facts);
+}
 
 Workload load_model(const std::string& name, const DataDirs& dirs) {
   return parse_scenario(scenario_text(name, ""), "model " + name, {}, dirs).workload;

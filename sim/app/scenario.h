@@ -34,14 +34,15 @@ struct Scenario {
   Job job;
   Layout layout;
   WhatIf what_if;
-  std::string resolved;  // JSON text: overrides applied, model and cluster inlined; loads to the same scenario
+  std::string resolved;  // JSON: overrides applied, model and cluster inlined; loads to the same
 };
 
 /// Reads, completes and checks a scenario file.
 ///
 /// path       the file; if there is none, the name of a run in a data directory
 /// sets       overrides "path=value" in order, for example "layout.tp=4" (see set_path.h)
-/// data_dirs  directories that hold models/, clusters/ and runs/; searched after the folder above the file's
+/// data_dirs  directories that hold models/, clusters/ and runs/; the folder above the file's is
+///            searched before them
 /// Errors     InputError naming file ("--set" for an override), JSON pointer, value and a way out
 Scenario load_scenario(const std::filesystem::path& path, const std::vector<std::string>& sets = {},
                        const std::vector<std::filesystem::path>& data_dirs = {});
@@ -57,8 +58,8 @@ struct Listing {
   std::string facts;
 };
 
-/// Models, clusters and runs of the data directories, by name. A name that stands in two directories is
-/// listed once, from the first. Errors: InputError for a file that does not load.
+/// Models, clusters and runs of the data directories, by name. A name that stands in two
+/// directories is listed once, from the first. Errors: InputError for a file that does not load.
 std::vector<Listing> list_models(const std::vector<std::filesystem::path>& data_dirs);
 std::vector<Listing> list_clusters(const std::vector<std::filesystem::path>& data_dirs);
 std::vector<Listing> list_runs(const std::vector<std::filesystem::path>& data_dirs);

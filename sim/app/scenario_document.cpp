@@ -1,5 +1,6 @@
 #include "sim/app/scenario_document.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "sim/app/scenario_schema.h"
@@ -12,6 +13,11 @@ namespace {
 bool below(const std::string& pointer, const std::string& ancestor) {
   return pointer.starts_with(ancestor) &&
          (pointer.size() == ancestor.size() || pointer[ancestor.size()] == '/');
+}
+
+bool below_any(const std::string& pointer, const std::set<std::string>& ancestors) {
+  return std::any_of(ancestors.begin(), ancestors.end(),
+                     [&](const std::string& ancestor) { return below(pointer, ancestor); });
 }
 
 }  // namespace
@@ -37,12 +43,14 @@ void ScenarioDocument::apply(const std::string& override_text) {
     const std::string at = std::string("/") + key;
     if (o.pointer == at) {
       (at == "/model" ? model_file_ : cluster_file_).clear();
-      overrides_.erase(overrides_.lower_bound(at), overrides_.upper_bound(at + "/~"));
+      std::erase_if(overrides_, [&](const std::string& earlier) { return below(earlier, at); });
+      std::erase_if(created_, [&](const std::string& earlier) { return below(earlier, at); });
     } else if (below(o.pointer, at)) {
       inline_named(key);
     }
   }
-  overrides_.insert(write_at(root_, o.pointer, std::move(value)));
+  created_.insert(write_at(root_, o.pointer, std::move(value)));
+  overrides_.insert(o.pointer);
 }
 
 void ScenarioDocument::inline_named(const std::string& key) {
@@ -64,6 +72,7 @@ void ScenarioDocument::inline_named(const std::string& key) {
   *member = std::move(document);
   (key == "model" ? model_file_ : cluster_file_) = file;
   overrides_.erase(at);  // what the file says is the file's to answer for
+  created_.erase(at);
 }
 
 void ScenarioDocument::check(const std::string& at) {
@@ -77,16 +86,13 @@ void ScenarioDocument::check(const std::string& at) {
 }
 
 bool ScenarioDocument::overridden(const std::string& pointer) const {
-  for (const std::string& o : overrides_) {
-    if (below(pointer, o)) return true;
-  }
-  return false;
+  return below_any(pointer, overrides_);
 }
 
 InputError ScenarioDocument::error(const std::string& pointer, const std::string& problem,
                                    const std::string& fix) const {
   std::string file = file_, place = pointer;
-  if (overridden(pointer)) {
+  if (overridden(pointer) || (!has(pointer) && below_any(pointer, created_))) {
     file = "--set";
   } else if (!model_file_.empty() && below(pointer, "/model")) {
     file = model_file_;
@@ -102,10 +108,16 @@ std::string ScenarioDocument::blame(const std::vector<std::string>& pointers) co
   for (const std::string& p : pointers) {
     if (overridden(p)) return p;
   }
+  return pointers.front();
+}
+
+std::string ScenarioDocument::blame_default(const std::vector<std::string>& pointers) const {
+  const std::string blamed = blame(pointers);
+  if (overridden(blamed)) return blamed;
   for (const std::string& p : pointers) {
     if (!has(p)) return p;
   }
-  return pointers.front();
+  return blamed;
 }
 
 }  // namespace gputwin

@@ -2,84 +2,28 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "sim/core/check.h"
+#include "sim/core/spelling.h"
 
 namespace gputwin {
 namespace {
 
+/// Files write fp32 where plans write f32; every other word is core's.
 template <class Enum>
-using Spellings = std::pair<const char*, Enum>;
-
-constexpr std::array kActivations{
-    Spellings<Activation>{"gelu", Activation::Gelu}, Spellings<Activation>{"relu", Activation::Relu},
-    Spellings<Activation>{"sq-relu", Activation::SqRelu},
-    Spellings<Activation>{"swiglu", Activation::Swiglu},
-    Spellings<Activation>{"geglu", Activation::Geglu}};
-constexpr std::array kPositions{Spellings<Positions>{"learned", Positions::Learned},
-                                Spellings<Positions>{"rope", Positions::Rope},
-                                Spellings<Positions>{"alibi", Positions::Alibi}};
-constexpr std::array kNorms{Spellings<Norm>{"layernorm", Norm::LayerNorm},
-                            Spellings<Norm>{"rmsnorm", Norm::RmsNorm}};
-constexpr std::array kIntra{Spellings<IntraKind>{"none", IntraKind::None},
-                            Spellings<IntraKind>{"nvswitch", IntraKind::NvSwitch},
-                            Spellings<IntraKind>{"nvlink-mesh", IntraKind::NvLinkMesh},
-                            Spellings<IntraKind>{"nvlink-pairs", IntraKind::NvLinkPairs},
-                            Spellings<IntraKind>{"pcie", IntraKind::Pcie}};
-constexpr std::array kFabrics{
-    Spellings<FabricKind>{"none", FabricKind::None},
-    Spellings<FabricKind>{"infiniband", FabricKind::InfiniBand},
-    Spellings<FabricKind>{"roce", FabricKind::Roce},
-    Spellings<FabricKind>{"ethernet", FabricKind::Ethernet},
-    Spellings<FabricKind>{"efa", FabricKind::Efa},
-    Spellings<FabricKind>{"slingshot", FabricKind::Slingshot},
-    Spellings<FabricKind>{"omni-path", FabricKind::OmniPath}};
-constexpr std::array kFormats{Spellings<DType>{"bf16", DType::Bf16},
-                              Spellings<DType>{"fp16", DType::F16},
-                              Spellings<DType>{"tf32", DType::Tf32},
-                              Spellings<DType>{"fp32", DType::F32}};
-constexpr std::array kOptimizers{Spellings<Optimizer>{"adam", Optimizer::Adam},
-                                 Spellings<Optimizer>{"adamw", Optimizer::AdamW},
-                                 Spellings<Optimizer>{"sgd", Optimizer::Sgd}};
-constexpr std::array kAttention{Spellings<AttentionKernel>{"unfused", AttentionKernel::Unfused},
-                                Spellings<AttentionKernel>{"flash1", AttentionKernel::Flash1},
-                                Spellings<AttentionKernel>{"flash2", AttentionKernel::Flash2},
-                                Spellings<AttentionKernel>{"flash3", AttentionKernel::Flash3},
-                                Spellings<AttentionKernel>{"cudnn", AttentionKernel::Cudnn}};
-constexpr std::array kSchedules{Spellings<Schedule>{"none", Schedule::None},
-                                Spellings<Schedule>{"gpipe", Schedule::Gpipe},
-                                Spellings<Schedule>{"1f1b", Schedule::OneFOneB},
-                                Spellings<Schedule>{"interleaved", Schedule::Interleaved}};
-constexpr std::array kRecompute{Spellings<Recompute>{"none", Recompute::None},
-                                Spellings<Recompute>{"selective", Recompute::Selective},
-                                Spellings<Recompute>{"full", Recompute::Full},
-                                Spellings<Recompute>{"block", Recompute::Block}};
-constexpr std::array kDims{Spellings<Dim>{"tp", Dim::Tp}, Spellings<Dim>{"cp", Dim::Cp},
-                           Spellings<Dim>{"dp", Dim::Dp}, Spellings<Dim>{"pp", Dim::Pp}};
-
-template <class Table>
-auto lookup(const Table& table, const std::string& word) {
-  for (const auto& [spelling, value] : table) {
-    if (word == spelling) return value;
-  }
-  GPUTWIN_CHECK(false, "the schema and the reader know the same words, such as " + word);
-  return table.front().second;
+Enum enumerator(const std::string& word) {
+  const auto value = from_string<Enum>(word == "fp32" ? "f32" : word);
+  GPUTWIN_CHECK(value.has_value(),
+                "the schemas know no word that the core does not, such as " + word);
+  return *value;
 }
 
-template <class Table, class Enum>
-const char* spell(const Table& table, Enum value) {
-  for (const auto& [spelling, known] : table) {
-    if (known == value) return spelling;
-  }
-  GPUTWIN_CHECK(false, "every value of an enum has a spelling");
-  return "";
-}
-
-template <class Table, class Enum>
-Enum read_word(const Json& object, const char* key, const Table& table, Enum otherwise) {
+template <class Enum>
+Enum read_word(const Json& object, const char* key, Enum otherwise) {
   const auto found = object.find(key);
-  return found == object.end() ? otherwise : lookup(table, found->template get<std::string>());
+  return found == object.end() ? otherwise : enumerator<Enum>(found->get<std::string>());
 }
 
 const Json& object_or_empty(const Json& object, const char* key) {
@@ -97,7 +41,7 @@ NodeType read_node_type(const Json& type) {
   node.device = type.at("device").get<std::string>();
   node.gpus = type.at("gpus").get<std::int32_t>();
   const Json& intra = object_or_empty(type, "intra");
-  node.intra.kind = read_word(intra, "kind", kIntra, IntraKind::None);
+  node.intra.kind = read_word(intra, "kind", IntraKind::None);
   node.intra.per_gpu = read_GBps(intra, "bandwidth_GBps");
   node.intra.efficiency = intra.value("efficiency", 1.0);
   node.intra.domain_gpus = intra.value("domain_gpus", 0);
@@ -111,7 +55,8 @@ NodeType read_node_type(const Json& type) {
   const Json& host = type.at("host");
   node.host.sockets = host.value("sockets", 2);
   node.host.cores = host.at("cores").get<std::int32_t>();
-  node.host.memory = Bytes(static_cast<std::int64_t>(host.at("memory_GiB").get<double>() * 1024 * 1024 * 1024));
+  node.host.memory =
+      Bytes(static_cast<std::int64_t>(host.at("memory_GiB").get<double>() * 1024 * 1024 * 1024));
   node.host.dram = read_GBps(host, "dram_GBps");
   const Json& nics = object_or_empty(type, "nics");
   node.nics.per_node = nics.value("per_node", 0);
@@ -125,8 +70,15 @@ NodeType read_node_type(const Json& type) {
 
 /// "tp-cp-dp-pp" as dimensions, fastest first.
 std::array<Dim, 4> read_rank_order(const std::string& text) {
+  constexpr std::array<std::pair<std::string_view, Dim>, 4> kDims{
+      {{"tp", Dim::Tp}, {"cp", Dim::Cp}, {"dp", Dim::Dp}, {"pp", Dim::Pp}}};
   std::array<Dim, 4> order{};
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = lookup(kDims, text.substr(3 * i, 2));
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::string_view word = std::string_view(text).substr(3 * i, 2);
+    for (const auto& [name, dim] : kDims) {
+      if (name == word) order[i] = dim;
+    }
+  }
   return order;
 }
 
@@ -148,9 +100,9 @@ Transformer read_transformer(const Json& model) {
   t.ffn = model.at("ffn").get<std::int64_t>();
   t.vocab = model.at("vocab").get<std::int64_t>();
   t.max_positions = model.value("max_positions", std::int64_t{0});
-  t.activation = read_word(model, "activation", kActivations, Activation::Gelu);
-  t.positions = read_word(model, "positions", kPositions, Positions::Learned);
-  t.norm = read_word(model, "norm", kNorms, Norm::LayerNorm);
+  t.activation = read_word(model, "activation", Activation::Gelu);
+  t.positions = read_word(model, "positions", Positions::Learned);
+  t.norm = read_word(model, "norm", Norm::LayerNorm);
   t.bias = model.value("bias", true);
   t.tied_embeddings = model.value("tied_embeddings", true);
   t.dropout = model.value("dropout", 0.0);
@@ -164,7 +116,7 @@ Cluster read_cluster(const Json& cluster) {
     c.groups.push_back({read_node_type(group.at("type")), group.at("count").get<std::int32_t>()});
   }
   const Json& fabric = cluster.at("fabric");
-  c.fabric.kind = read_word(fabric, "kind", kFabrics, FabricKind::None);
+  c.fabric.kind = read_word(fabric, "kind", FabricKind::None);
   c.fabric.rail_optimized = fabric.value("rail_optimized", false);
   for (const Json& level : fabric.value("levels", Json::array())) {
     c.fabric.levels.push_back(
@@ -180,11 +132,11 @@ Job read_job(const Json& json) {
   job.sequence = json.at("sequence").get<std::int64_t>();
   job.global_batch = json.at("global_batch").get<std::int64_t>();
   const Json& precision = object_or_empty(json, "precision");
-  job.precision.compute = read_word(precision, "compute", kFormats, DType::Bf16);
-  job.precision.params = read_word(precision, "params", kFormats, DType::Bf16);
-  job.precision.grads = read_word(precision, "grads", kFormats, DType::F32);
-  job.optimizer = read_word(json, "optimizer", kOptimizers, Optimizer::Adam);
-  job.attention = read_word(json, "attention", kAttention, AttentionKernel::Flash2);
+  job.precision.compute = read_word(precision, "compute", DType::Bf16);
+  job.precision.params = read_word(precision, "params", DType::Bf16);
+  job.precision.grads = read_word(precision, "grads", DType::F32);
+  job.optimizer = read_word(json, "optimizer", Optimizer::Adam);
+  job.attention = read_word(json, "attention", AttentionKernel::Flash2);
   job.stack = json.value("stack", "megatron-core");
   return job;
 }
@@ -199,11 +151,11 @@ Layout read_layout(const Json& json) {
   l.ep = json.value("ep", 1);
   l.sp = json.value("sp", false);
   l.zero = json.value("zero", 0);
-  l.schedule = read_word(json, "schedule", kSchedules, default_schedule(l));
+  l.schedule = read_word(json, "schedule", default_schedule(l));
   l.micro_batch = json.value("micro_batch", std::int64_t{1});
   l.recompute_layers = json.value("recompute_layers", 0);
   const Recompute otherwise = l.recompute_layers > 0 ? Recompute::Block : Recompute::None;
-  l.recompute = read_word(json, "recompute", kRecompute, otherwise);
+  l.recompute = read_word(json, "recompute", otherwise);
   l.stage_layers = json.value("stage_layers", std::vector<std::int32_t>{});
   l.rank_order = read_rank_order(json.value("rank_order", "tp-cp-dp-pp"));
   for (const Json& gpu : json.value("devices", Json::array())) {
@@ -227,10 +179,5 @@ WhatIf read_what_if(const Json& json) {
   }
   return what_if;
 }
-
-const char* spelling(Schedule schedule) { return spell(kSchedules, schedule); }
-const char* spelling(Recompute recompute) { return spell(kRecompute, recompute); }
-const char* spelling(FabricKind kind) { return spell(kFabrics, kind); }
-const char* spelling(IntraKind kind) { return spell(kIntra, kind); }
 
 }  // namespace gputwin

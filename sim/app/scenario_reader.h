@@ -1,5 +1,5 @@
-// Turns a schema-checked document into values of sim/core. Defaults of keys left out are filled in here, and
-// nowhere else; scenarios/README.md lists them.
+// Turns a schema-checked document into values of sim/core. Defaults of keys left out are filled in
+// here, and nowhere else; scenarios/README.md lists them.
 #pragma once
 
 #include "sim/app/json_text.h"
@@ -12,11 +12,5 @@ Cluster read_cluster(const Json& cluster);
 Job read_job(const Json& job);
 Layout read_layout(const Json& layout);
 WhatIf read_what_if(const Json& what_if);
-
-/// Enum values as the files spell them, for reports and errors.
-const char* spelling(Schedule schedule);
-const char* spelling(Recompute recompute);
-const char* spelling(FabricKind kind);
-const char* spelling(IntraKind kind);
 
 }  // namespace gputwin

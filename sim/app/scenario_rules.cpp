@@ -6,8 +6,8 @@
 #include <numeric>
 #include <set>
 
-#include "sim/app/scenario_reader.h"
 #include "sim/app/suggestion.h"
+#include "sim/core/spelling.h"
 
 namespace gputwin {
 namespace {
@@ -18,9 +18,7 @@ const Transformer& transformer(const Scenario& scenario) {
   return std::get<Transformer>(scenario.workload);
 }
 
-std::int64_t used_gpus(const Layout& l) {
-  return std::int64_t{l.tp} * l.cp * l.dp * l.pp;
-}
+std::int64_t used_gpus(const Layout& l) { return std::int64_t{l.tp} * l.cp * l.dp * l.pp; }
 
 bool tp_divides(const Transformer& m, std::int64_t tp) {
   return m.heads % tp == 0 && m.kv_heads % tp == 0 && m.ffn % tp == 0 && m.vocab % tp == 0;
@@ -46,9 +44,9 @@ void check_tensor_parallel(const ScenarioDocument& d, const Scenario& s) {
     const std::string at = d.blame({"/job/sequence", "/layout/tp"});
     const auto near = nearest_legal(s.job.sequence, 1, s.job.sequence + tp,
                                     [&](std::int64_t v) { return v % tp == 0; });
-    throw d.error(at, fmt::format("does not fit: with sp, tp ({}) divides sequence ({})", tp,
-                                  s.job.sequence),
-                  at == "/layout/tp" ? advice() : number_advice(near, "set sp to false"));
+    throw d.error(
+        at, fmt::format("does not fit: with sp, tp ({}) divides sequence ({})", tp, s.job.sequence),
+        at == "/layout/tp" ? advice() : number_advice(near, "set sp to false"));
   }
 }
 
@@ -56,23 +54,23 @@ void check_tensor_parallel(const ScenarioDocument& d, const Scenario& s) {
 void check_schedule(const ScenarioDocument& d, const Layout& l) {
   const bool interleaved = l.schedule == Schedule::Interleaved;
   if (interleaved && l.pp < 2) {
-    throw d.error(d.blame({"/layout/pp", "/layout/schedule"}),
+    throw d.error(d.blame_default({"/layout/pp", "/layout/schedule"}),
                   "does not fit: schedule interleaved needs at least 2 stages",
                   "set pp to 2 or more, or schedule to none with vpp 1");
   }
   if (interleaved && l.vpp < 2) {
-    throw d.error(d.blame({"/layout/vpp", "/layout/schedule"}),
+    throw d.error(d.blame_default({"/layout/vpp", "/layout/schedule"}),
                   "does not fit: schedule interleaved needs at least 2 chunks per stage",
                   "set vpp to 2 or more, or schedule to 1f1b");
   }
   if (!interleaved && l.vpp > 1) {
-    throw d.error(d.blame({"/layout/vpp", "/layout/schedule"}),
-                  fmt::format("does not fit: schedule {} has one chunk per stage",
-                              spelling(l.schedule)),
-                  "set vpp to 1, or schedule to interleaved");
+    throw d.error(
+        d.blame_default({"/layout/vpp", "/layout/schedule"}),
+        fmt::format("does not fit: schedule {} has one chunk per stage", to_string(l.schedule)),
+        "set vpp to 1, or schedule to interleaved");
   }
   if (l.schedule == Schedule::None && l.pp > 1) {
-    throw d.error(d.blame({"/layout/schedule", "/layout/pp"}),
+    throw d.error(d.blame_default({"/layout/schedule", "/layout/pp"}),
                   fmt::format("does not fit: {} stages need a pipeline schedule", l.pp),
                   "set schedule to 1f1b (legal: gpipe, 1f1b, interleaved), or pp to 1");
   }
@@ -82,10 +80,10 @@ void check_given_stage_layers(const ScenarioDocument& d, const Scenario& s, std:
   const std::vector<std::int32_t>& given = s.layout.stage_layers;
   const std::int64_t layers = transformer(s).layers;
   if (static_cast<std::int64_t>(given.size()) != chunks) {
-    throw d.error(d.blame({"/layout/stage_layers"}),
-                  fmt::format("has {} entries for pp x vpp = {} chunks", given.size(), chunks),
-                  fmt::format("write {} entries that sum to {}, or leave stage_layers out", chunks,
-                              layers));
+    throw d.error(
+        "/layout/stage_layers",
+        fmt::format("has {} entries for pp x vpp = {} chunks", given.size(), chunks),
+        fmt::format("write {} entries that sum to {}, or leave stage_layers out", chunks, layers));
   }
   for (std::size_t i = 1; i + 1 < given.size(); ++i) {
     if (given[i] > 0) continue;
@@ -94,8 +92,8 @@ void check_given_stage_layers(const ScenarioDocument& d, const Scenario& s, std:
   }
   const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
   if (sum != layers) {
-    const std::string at = d.blame({"/layout/stage_layers"});
-    throw d.error(at, fmt::format("sums to {}, but the model has {} layers", sum, layers),
+    throw d.error("/layout/stage_layers",
+                  fmt::format("sums to {}, but the model has {} layers", sum, layers),
                   fmt::format("{} {} layers in some entries", sum < layers ? "add" : "remove",
                               std::abs(layers - sum)));
   }
@@ -116,14 +114,14 @@ void check_stages(const ScenarioDocument& d, const Scenario& s) {
   const std::vector<std::int32_t> per_chunk = l.layers_per_chunk(layers);
   const std::int32_t largest = *std::max_element(per_chunk.begin(), per_chunk.end());
   if (l.recompute == Recompute::Block && (l.recompute_layers < 1 || l.recompute_layers > largest)) {
-    throw d.error("/layout/recompute_layers",
-                  fmt::format("does not fit: recompute block takes 1 to {} layers of each chunk",
-                              largest),
-                  fmt::format("nearest legal value: {}", std::clamp(l.recompute_layers, 1, largest)));
+    throw d.error(
+        "/layout/recompute_layers",
+        fmt::format("does not fit: recompute block takes 1 to {} layers of each chunk", largest),
+        fmt::format("nearest legal value: {}", std::clamp(l.recompute_layers, 1, largest)));
   }
   if (l.recompute != Recompute::Block && l.recompute_layers > 0) {
     throw d.error("/layout/recompute_layers",
-                  fmt::format("has no meaning with recompute {}", spelling(l.recompute)),
+                  fmt::format("has no meaning with recompute {}", to_string(l.recompute)),
                   "set it to 0, or recompute to block");
   }
 }
@@ -166,7 +164,8 @@ void check_batch(const ScenarioDocument& d, const Scenario& s) {
   const std::int64_t unit = interleaved ? step * s.layout.pp : step;
   if (batch % unit == 0) return;
   std::string what = fmt::format("dp x micro_batch ({})", step);
-  if (batch % step == 0) what = fmt::format("dp x micro_batch x pp ({}), as interleaved needs,", unit);
+  if (batch % step == 0)
+    what = fmt::format("dp x micro_batch x pp ({}), as interleaved needs,", unit);
   std::vector<std::string> suspects{"/job/global_batch", "/layout/micro_batch", "/layout/dp"};
   if (batch % step == 0) suspects.emplace_back("/layout/pp");
   const std::string at = d.blame(suspects);
@@ -199,7 +198,7 @@ void check_node_type(const ScenarioDocument& d, const NodeType& type, const std:
     throw d.error(bandwidth, "is missing", "add the bandwidth of one GPU, each direction, in GBps");
   }
   if (!nvlink && d.has(bandwidth)) {
-    throw d.error(bandwidth, fmt::format("has no meaning with kind {}", spelling(type.intra.kind)),
+    throw d.error(bandwidth, fmt::format("has no meaning with kind {}", to_string(type.intra.kind)),
                   "remove the key, or write an NVLink kind such as nvswitch");
   }
   const std::int32_t domain = type.intra.domain_gpus;
@@ -231,9 +230,9 @@ void check_fabric(const ScenarioDocument& d, const Cluster& c, std::int64_t node
     const std::int64_t group = c.fabric.levels[i].nodes_per_group;
     const std::int64_t below = i == 0 ? 1 : c.fabric.levels[i - 1].nodes_per_group;
     if (group % below != 0 || (i > 0 && group == below)) {
-      throw d.error(here, fmt::format("is not a larger multiple of the level below ({})", below),
-                    fmt::format("nearest legal value: {}",
-                                std::max<std::int64_t>(2, group / below) * below));
+      throw d.error(
+          here, fmt::format("is not a larger multiple of the level below ({})", below),
+          fmt::format("nearest legal value: {}", std::max<std::int64_t>(2, group / below) * below));
     }
     if (i + 1 == c.fabric.levels.size() && group < nodes) {
       throw d.error(here, fmt::format("leaves nodes out: the last level holds all {} nodes", nodes),
@@ -246,26 +245,27 @@ void check_fabric(const ScenarioDocument& d, const Cluster& c, std::int64_t node
 
 void check_model_rules(const ScenarioDocument& d, const Transformer& m) {
   if (!d.has("/model/head_dim") && m.hidden % m.heads != 0) {
-    const auto near = nearest_legal(m.heads, 1, m.hidden,
-                                    [&](std::int64_t v) { return m.hidden % v == 0; });
-    throw d.error(d.blame({"/model/heads", "/model/hidden"}),
-                  fmt::format("does not fit: heads ({}) do not divide hidden ({})", m.heads,
-                              m.hidden),
-                  number_advice(near, "add head_dim") + ", or add head_dim");
+    const auto near =
+        nearest_legal(m.heads, 1, m.hidden, [&](std::int64_t v) { return m.hidden % v == 0; });
+    throw d.error(
+        d.blame({"/model/heads", "/model/hidden"}),
+        fmt::format("does not fit: heads ({}) do not divide hidden ({})", m.heads, m.hidden),
+        number_advice(near, "add head_dim") + ", or add head_dim");
   }
   if (m.heads % m.kv_heads != 0) {
-    const auto near = nearest_legal(m.kv_heads, 1, m.heads,
-                                    [&](std::int64_t v) { return m.heads % v == 0; });
-    throw d.error(d.blame({"/model/kv_heads", "/model/heads"}),
-                  fmt::format("does not fit: kv_heads ({}) do not divide heads ({})", m.kv_heads,
-                              m.heads),
-                  number_advice(near, "leave kv_heads out"));
+    const auto near =
+        nearest_legal(m.kv_heads, 1, m.heads, [&](std::int64_t v) { return m.heads % v == 0; });
+    throw d.error(
+        d.blame({"/model/kv_heads", "/model/heads"}),
+        fmt::format("does not fit: kv_heads ({}) do not divide heads ({})", m.kv_heads, m.heads),
+        number_advice(near, "leave kv_heads out"));
   }
   const bool learned = m.positions == Positions::Learned;
   if (learned && m.max_positions == 0) {
-    throw d.error("/model/max_positions",
-                  d.has("/model/max_positions") ? "is too small for learned positions" : "is missing",
-                  "write the longest sequence, for example 2048");
+    throw d.error(
+        "/model/max_positions",
+        d.has("/model/max_positions") ? "is too small for learned positions" : "is missing",
+        "write the longest sequence, for example 2048");
   }
   if (!learned && m.max_positions != 0) {
     throw d.error("/model/max_positions", "has no meaning without learned positions",
@@ -294,11 +294,11 @@ void check_job_rules(const ScenarioDocument& d, const Scenario& s) {
   const Transformer& m = transformer(s);
   if (m.positions == Positions::Learned && s.job.sequence > m.max_positions) {
     const bool by_model = d.blame({"/job/sequence", "/model/max_positions"}) != "/job/sequence";
-    throw d.error(by_model ? "/model/max_positions" : "/job/sequence",
-                  fmt::format("does not fit: a sequence of {} needs {} learned positions, not {}",
-                              s.job.sequence, s.job.sequence, m.max_positions),
-                  fmt::format("nearest legal value: {}",
-                              by_model ? s.job.sequence : m.max_positions));
+    throw d.error(
+        by_model ? "/model/max_positions" : "/job/sequence",
+        fmt::format("does not fit: a sequence of {} needs {} learned positions, not {}",
+                    s.job.sequence, s.job.sequence, m.max_positions),
+        fmt::format("nearest legal value: {}", by_model ? s.job.sequence : m.max_positions));
   }
 }
 
@@ -316,6 +316,11 @@ void check_what_if_rules(const ScenarioDocument& d, const Scenario& s) {
   for (std::size_t i = 0; i < s.what_if.stragglers.size(); ++i) {
     const RankId rank = s.what_if.stragglers[i].rank;
     const std::string at = child_pointer("/what_if/stragglers", i) + "/rank";
+    if (rank.value >= ranks && d.blame_default({at, "/layout/dp"}) != at) {
+      throw d.error("/layout/dp",
+                    fmt::format("leaves {} ranks, but what_if names rank {}", ranks, rank.value),
+                    "raise dp, or lower the rank");
+    }
     if (rank.value >= ranks) {
       throw d.error(at, fmt::format("is not among the {} ranks", ranks),
                     fmt::format("nearest legal value: {}", ranks - 1));

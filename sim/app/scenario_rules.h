@@ -6,8 +6,8 @@
 
 namespace gputwin {
 
-/// Each throws InputError for the first rule broken, with the nearest legal values. They expect values within
-/// the ranges of the schemas.
+/// Each throws InputError for the first rule broken, with the nearest legal values. They expect
+/// values within the ranges of the schemas.
 void check_model_rules(const ScenarioDocument& document, const Transformer& model);
 void check_cluster_rules(const ScenarioDocument& document, const Cluster& cluster);
 void check_job_rules(const ScenarioDocument& document, const Scenario& scenario);

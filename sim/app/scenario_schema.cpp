@@ -44,7 +44,8 @@ const CompiledSchema& compiled(SchemaKind kind) {
 }
 
 std::string number_text(double v) {
-  return v == std::floor(v) && std::abs(v) < 1e15 ? fmt::format("{:.0f}", v) : fmt::format("{:g}", v);
+  return v == std::floor(v) && std::abs(v) < 1e15 ? fmt::format("{:.0f}", v)
+                                                  : fmt::format("{:g}", v);
 }
 
 std::vector<std::string> property_names(const Json& schema) {
@@ -80,7 +81,8 @@ std::string range_text(const Json& schema) {
     text = "more than " + number_text(schema["exclusiveMinimum"].get<double>());
   }
   if (schema.contains("maximum")) {
-    text += (text.empty() ? "" : " and ") + ("at most " + number_text(schema["maximum"].get<double>()));
+    text +=
+        (text.empty() ? "" : " and ") + ("at most " + number_text(schema["maximum"].get<double>()));
   }
   if (schema.contains("x-unit")) text += " " + schema["x-unit"].get<std::string>();
   return text;
@@ -135,9 +137,9 @@ std::optional<SchemaBreach> check_keys(const Json& schema, const Json& value,
                           "remove the key"};
     }
     const std::string near = nearest_word(key, names);
-    return SchemaBreach{at, short_text(&member), "is an unknown key",
-                        (is_slip(key, near) ? "did you mean \"" + near + "\"? " : "") +
-                            word_advice(key, names)};
+    return SchemaBreach{
+        at, short_text(&member), "is an unknown key",
+        (is_slip(key, near) ? "did you mean \"" + near + "\"? " : "") + word_advice(key, names)};
   }
   const auto required = schema.find("required");
   if (required == schema.end()) return std::nullopt;

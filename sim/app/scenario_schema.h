@@ -1,8 +1,9 @@
-// The JSON Schemas of scenarios/schema, compiled in: shape, types, ranges and spellings of input files.
+// The JSON Schemas of scenarios/schema, compiled in: shape, types, ranges and spellings.
 //
-// Valijson decides whether a document is legal; what it reports is turned into one InputError that names the
-// offending leaf and a way out, read off the same schema. Keywords of ours: `x-unit` (unit of a number),
-// `x-planned` (known but not supported yet; for words a map to the nearest legal choice), `x-planned-keys`.
+// Valijson decides whether a document is legal; what it reports is turned into one InputError that
+// names the offending leaf and a way out, read off the same schema. Keywords of ours: `x-unit`
+// (unit of a number), `x-planned` (known but not supported yet; for words a map to the nearest
+// legal choice), `x-planned-keys`.
 #pragma once
 
 #include <optional>
@@ -28,8 +29,8 @@ struct SchemaBreach {
 /// The first breach of `document` against the schema, in document order; nullopt if it is legal.
 std::optional<SchemaBreach> check_schema(SchemaKind kind, const Json& document);
 
-/// The subschema that describes `pointer`, or null if the schema has no such place. In a scenario, "/model/…"
-/// and "/cluster/…" lead into the schemas of those files.
+/// The subschema that describes `pointer`, or null if the schema has no such place. In a scenario,
+/// "/model/…" and "/cluster/…" lead into the schemas of those files.
 const Json* schema_at(SchemaKind kind, const std::string& pointer);
 
 }  // namespace gputwin

@@ -21,7 +21,7 @@ enum class Dimension { Bandwidth, Time, Memory };
 struct Unit {
   std::string_view name;
   Dimension dimension;
-  double scale;  // in bit/s, ns or bytes: whole numbers, so that conversions to a larger unit are exact
+  double scale;  // in bit/s, ns or bytes: whole, so that conversions stay exact
 };
 
 constexpr double kKi = 1024.0, kMi = kKi * 1024, kGi = kMi * 1024, kTi = kGi * 1024;
@@ -50,7 +50,8 @@ const Unit* find_unit(std::string_view name) {
 std::string units_like(const Unit& unit) {
   std::string list;
   for (const Unit& other : kUnits) {
-    if (other.dimension != unit.dimension || other.name.find('/') != std::string_view::npos) continue;
+    if (other.dimension != unit.dimension || other.name.find('/') != std::string_view::npos)
+      continue;
     list += (list.empty() ? "" : ", ") + std::string(other.name);
   }
   return list;
@@ -80,7 +81,8 @@ InputError unknown_path(const Override& o) {
             "is not supported yet: " + (*schema)["x-planned-keys"][tail].get<std::string>(),
             "leave this override out"};
   }
-  if (schema->contains("x-planned")) {
+  for (std::string above = known; !above.empty(); above = parent_pointer(above)) {
+    if (!schema_at(SchemaKind::Scenario, above)->contains("x-planned")) continue;
     return {kFile, o.pointer, o.text, "is not supported yet", "leave this override out"};
   }
   if (schema->contains("items")) {
@@ -155,9 +157,10 @@ double number_with_unit(const std::string& text, const std::string& unit,
   }
   const Unit* given = find_unit(suffix);
   if (given == nullptr || given->dimension != wanted->dimension) {
-    throw InputError(kFile, pointer, text,
-                     given == nullptr ? "carries an unknown unit" : "carries a unit of another kind",
-                     "the key is in " + unit + "; legal units: " + units_like(*wanted));
+    throw InputError(
+        kFile, pointer, text,
+        given == nullptr ? "carries an unknown unit" : "carries a unit of another kind",
+        "the key is in " + unit + "; legal units: " + units_like(*wanted));
   }
   if (given->scale >= wanted->scale) return number * (given->scale / wanted->scale);
   return number / (wanted->scale / given->scale);
@@ -187,19 +190,22 @@ std::string write_at(Json& root, const std::string& pointer, Json value) {
   while (begin <= pointer.size()) {
     const std::size_t end = std::min(pointer.find('/', begin), pointer.size());
     const std::string token = pointer.substr(begin, end - begin);
-    const bool index = token.size() < 9 && token.find_first_not_of("0123456789") == std::string::npos;
+    const bool index =
+        token.size() < 9 && token.find_first_not_of("0123456789") == std::string::npos;
     here = pointer.substr(0, end);
     if (node->is_null()) *node = index ? Json::array() : Json::object();
     const bool fits = index ? node->is_array() : node->is_object();
     if (!fits) {
-      throw InputError(kFile, here, "", "leads into a value of another type",
-                       "correct " + (parent_pointer(here).empty() ? "the file" : parent_pointer(here)));
+      throw InputError(
+          kFile, here, "", "leads into a value of another type",
+          "correct " + (parent_pointer(here).empty() ? "the file" : parent_pointer(here)));
     }
     if (index) {
       const std::size_t at = std::stoul(token);
       if (at > node->size()) {
-        throw InputError(kFile, here, token, "is beyond the end of the array",
-                         fmt::format("use an index from 0 to {}; {} appends", node->size(), node->size()));
+        throw InputError(
+            kFile, here, token, "is beyond the end of the array",
+            fmt::format("use an index from 0 to {}; {} appends", node->size(), node->size()));
       }
       if (at == node->size()) {
         node->push_back(nullptr);

@@ -7,7 +7,7 @@
 namespace gputwin {
 namespace {
 
-/// Farther than this the search for a legal neighbour stops: 1e30 has no useful neighbour by counting.
+/// Farther than this the search for a legal neighbour stops.
 constexpr std::int64_t kMaxSteps = 200'000;
 
 char folded(char c) {
@@ -35,13 +35,19 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 
 std::string nearest_word(const std::string& word, const std::vector<std::string>& words) {
   std::string best;
-  std::size_t best_distance = 0;
-  const std::string head = word.substr(0, 64);  // keeps a pasted file from costing a quadratic search
+  std::size_t best_distance = 0, best_prefix = 0;
+  const std::string head =
+      word.substr(0, 64);  // keeps a pasted file from costing a quadratic search
   for (const std::string& candidate : words) {
     const std::size_t distance = edit_distance(head, candidate);
-    if (best.empty() || distance < best_distance) {
+    std::size_t prefix = 0;
+    while (prefix < std::min(head.size(), candidate.size()) && head[prefix] == candidate[prefix])
+      ++prefix;
+    if (best.empty() || distance < best_distance ||
+        (distance == best_distance && prefix > best_prefix)) {
       best = candidate;
       best_distance = distance;
+      best_prefix = prefix;
     }
   }
   return best;

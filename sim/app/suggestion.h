@@ -9,14 +9,16 @@
 
 namespace gputwin {
 
-/// Smallest number of inserted, deleted, replaced or swapped neighbouring characters that turns `a` into `b`
-/// (optimal string alignment), ignoring case and reading '-' as '_'.
+/// Smallest number of inserted, deleted, replaced or swapped neighbouring characters that turns `a`
+/// into `b` (optimal string alignment), ignoring case and reading '-' as '_'.
 std::size_t edit_distance(const std::string& a, const std::string& b);
 
-/// The word of `words` nearest to `word`; the first of several equally near. Empty if `words` is empty.
+/// The word of `words` nearest to `word`; of several equally near the one with the longest common
+/// beginning, then the first. Empty if `words` is empty.
 std::string nearest_word(const std::string& word, const std::vector<std::string>& words);
 
-/// True if `a` is near enough to `b` to be a slip of the pen: distance at most a third of its length, or one.
+/// True if `a` is near enough to `b` to be a slip of the pen: distance at most a third of its
+/// length, or one.
 bool is_slip(const std::string& a, const std::string& b);
 
 /// "nearest: x; legal: a, b, c", with at most twelve of the legal words.

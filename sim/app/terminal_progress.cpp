@@ -24,11 +24,13 @@ double steady_clock_s() {
 
 }  // namespace
 
-TerminalProgress::TerminalProgress(std::string what, std::FILE* stream, std::function<bool()> cancelled)
+TerminalProgress::TerminalProgress(std::string what, std::FILE* stream,
+                                   std::function<bool()> cancelled)
     : TerminalProgress(std::move(what), stream, std::move(cancelled), steady_clock_s, false) {}
 
-TerminalProgress::TerminalProgress(std::string what, std::FILE* stream, std::function<bool()> cancelled,
-                                   std::function<double()> now_s, bool always)
+TerminalProgress::TerminalProgress(std::string what, std::FILE* stream,
+                                   std::function<bool()> cancelled, std::function<double()> now_s,
+                                   bool always)
     : what_(std::move(what)),
       stream_(stream),
       cancelled_(std::move(cancelled)),
@@ -55,7 +57,8 @@ bool TerminalProgress::progress(double fraction) {
 }
 
 void TerminalProgress::show(double fraction, double elapsed_s) {
-  std::string text = fmt::format("\r\x1b[K{} {:3.0f} %  {:<20}", what_, fraction * 100, bar(fraction, 20, true));
+  std::string text =
+      fmt::format("\r\x1b[K{} {:3.0f} %  {:<20}", what_, fraction * 100, bar(fraction, 20, true));
   if (fraction > kGuessAfter) {
     text += fmt::format("  about {} left", human_time(elapsed_s * (1 - fraction) / fraction));
   }

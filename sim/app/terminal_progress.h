@@ -9,11 +9,12 @@
 
 namespace gputwin {
 
-/// Overwrites its line at most ten times a second, after the first half second, and clears it at the end. It
-/// returns false, which cancels the run, once `cancelled` says so.
+/// Overwrites its line at most ten times a second, after the first half second, and clears it at
+/// the end. It returns false, which cancels the run, once `cancelled` says so.
 class TerminalProgress final : public EventSink {
  public:
-  /// `stream` is written only if it is a terminal, unless `always` (tests). `now_s`: a steady clock.
+  /// `stream` is written only if it is a terminal, unless `always` (tests). `now_s`: a steady
+  /// clock.
   explicit TerminalProgress(std::string what, std::FILE* stream = stderr,
                             std::function<bool()> cancelled = {});
   TerminalProgress(std::string what, std::FILE* stream, std::function<bool()> cancelled,

@@ -48,14 +48,21 @@
 //  SendTo / RecvFrom    {n}              x / -                          - / x
 //  CopyBytes            {n}              x                              y       H2D, D2H, D2D, NVMe by `copy`
 //
-// Rows of [t, *] are ordered sample by sample. Rope turns the pairs (x, x + d/2) of the first a + g heads of
-// each row by (row mod s) x 10000^(-2x/d). PositionAdd and PositionGrad take table row (row mod table rows).
-// Causal: query i of s sees keys 0 .. i + u - s. Gated activations: x is [gate | up], y = act(gate) x up.
-// Query head h uses key head h / (a / g). `slot` of Embedding*, LogitsSum and CrossEntropyBackward: the rank
-// holds rows (columns) [i v, (i + 1) v) of the vocabulary, i its member index. CastCopy with `slot` takes
-// elements [i n, (i + 1) n) of x. AdamStep without a master copy writes m, v, weight and updates the weight.
-// With dropout > 0 a kernel also writes its mask (U8); SoftmaxForward writes P, dropped P, mask; the backward
-// kernel reads the mask last. CastCopy with dropout is a dropout alone.
+// Notes
+//  1. A valid `slot` on a kernel says which shard the rank holds: member i of the communicator has rows
+//     [i v, (i+1) v) of the vocabulary (Embedding*, LogitsSum, CrossEntropyBackward) or tokens
+//     [i t, (i+1) t) (Position*). Without slot i is 0. Token r stands at position r mod s; for Position* s is
+//     the rows of the table's view.
+//  2. CastCopy with a slot copies the rank's own shard: x has ranks x n elements, y gets those of member i.
+//  3. With dropout > 0 a kernel also writes its mask (U8), and SoftmaxForward writes P, dropped P, mask;
+//     DropoutBackward and SoftmaxBackward read the mask last. CastCopy with dropout is a dropout alone.
+//  4. AdamStep without master copy (F32 weights) writes m, v, weight.
+//  5. q, k and v are column ranges of one tensor [t, q | k | v]; each is sharded by heads on its own.
+//  6. Rows of [t, *] are ordered sample by sample. Rope turns the pairs (x, x + d/2) of the first a + g heads
+//     of each row by (row mod s) x 10000^(-2x/d). Causal: query i of s sees keys 0 .. i + u - s. Query head h
+//     uses key head h / (a / g). Gated activations: x is [gate | up], y = act(gate) x up.
+//  7. SumOfSquares counts an element of a Parameter's gradient once over the communicator that adds the sums,
+//     on the first member that holds it: tensor-parallel replicas and tied copies are masked by Parameter.
 #pragma once
 
 #include <array>

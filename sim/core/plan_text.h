@@ -8,14 +8,16 @@
 //   communicator tp0 0 1
 //   program stage0 frames=2
 //     stream compute compute                           # name, kind
-//     slot tp tp                                       # name, domain; `slot next pp peer` for a peer
+//     slot tp tp                                       # name, domain; a peer: `slot next pp peer`
 //     param layer0.fc1 8x8 weight=w gradient=dw axis=rows slot=tp
 //     input tokens samples=1 sequence=4 vocab=16 data=dp
 //     loss l
 //   prologue
 //   body
-//     kernel compute F/L0/fc1 @0 gemm m=4 n=8 k=8 tb : x w : y     # stream, name, @frame, op : reads : writes
-//     kernel compute F/L0/fc1#1 @0 gemm … : x[0:2,0:8] w : y[0:2]  # [rows,cols] of the buffer's own shape
+//     # stream, name, @frame, op : reads : writes
+//     kernel compute F/L0/fc1 @0 gemm m=4 n=8 k=8 tb : x w : y
+//     # [rows,cols] of the buffer's own shape
+//     kernel compute F/L0/fc1#1 @0 gemm … : x[0:2,0:8] w : y[0:2]
 //                                                      # or any view: x{offset,rows,cols,ld,dtype}
 //     record compute e0
 //     wait tp e0                                       # `wait tp e0 previous`
@@ -24,7 +26,7 @@
 //     alloc x @0
 //     free x @0
 //     host_wait e3
-//   rank stage0 gpu=0 tp=tp0 next=1                    # slots by name: a communicator or a peer rank
+//   rank stage0 gpu=0 tp=tp0 next=1                    # slots by name: communicator or peer rank
 #pragma once
 
 #include <string>

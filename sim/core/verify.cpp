@@ -91,6 +91,8 @@ class Verifier {
     mark_records(p, p.prologue, recorded_prologue);
     mark_records(p, p.body, recorded_ever);
     Liveness live(plan_, p);
+    for (const Instruction& in : p.prologue) live.act(in);
+    const Liveness start = live;
     for (std::size_t i = 0; i < p.body.size() && violations_.size() < kMaxViolations; ++i) {
       const Instruction& in = p.body[i];
       if (in.kind != Kind::HostWait && in.kind != Kind::Alloc && in.kind != Kind::Free &&
@@ -114,8 +116,12 @@ class Verifier {
         case Kind::HostTask: task(p, i, live); break;
       }
     }
-    const std::string left = live.first_left();
+    const std::string left = live.first_unlike(start, 1);
     if (!left.empty()) report("alloc-without-free", p.name, "buffer " + left + " is live at the end of the body");
+    const std::string lost = live.first_unlike(start, 0);
+    if (!lost.empty()) {
+      report("free-without-alloc", p.name, "buffer " + lost + " is live at the start of the body, not at its end");
+    }
   }
 
   void mark_records(const Program& p, const std::vector<Instruction>& list, std::vector<char>& marks) {
@@ -159,12 +165,19 @@ class Verifier {
     char& operator()(BufferId b, std::uint32_t frame) {
       return live_[first_[b.value] + (plan_.buffers[b.value].framed ? frame : 0)];
     }
-    std::string first_left() const {
+    /// What a prologue leaves live is live at the start of every body.
+    void act(const Instruction& in) {
+      if (in.kind != Kind::Alloc && in.kind != Kind::Free) return;
+      if (in.call >= plan_.buffers.size() || plan_.buffers[in.call].persistent) return;
+      if (frame_fits(in.buffer_id(), in.event)) (*this)(in.buffer_id(), in.event) = in.kind == Kind::Alloc;
+    }
+    /// First buffer that is live (`now` 1) or dead (0) here and the reverse at `start`.
+    std::string first_unlike(const Liveness& start, char now) const {
       for (std::size_t b = 0; b < first_.size(); ++b) {
         const Buffer& buffer = plan_.buffers[b];
         const std::uint32_t n = buffer.persistent ? 0 : buffer.framed ? frames_ : 1;
         for (std::uint32_t f = 0; f < n; ++f) {
-          if (live_[first_[b] + f]) return buffer.name;
+          if (live_[first_[b] + f] == now && start.live_[first_[b] + f] != now) return buffer.name;
         }
       }
       return "";

@@ -14,7 +14,8 @@ namespace gputwin {
 
 namespace {
 
-// Level 1: traces repeat themselves so much that higher levels gain little and cost the simulation's time.
+// Level 1: traces repeat themselves so much that higher levels gain little and cost the
+// simulation's time.
 constexpr int kCompressionLevel = 1;
 constexpr std::streamsize kBufferBytes = 1 << 18;
 
@@ -28,6 +29,9 @@ struct AtomicFile::Stream {
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   temporary_ = path_;
   temporary_ += ".partial-" + std::to_string(::getpid());
+  std::error_code error;
+  if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), error);
+  if (error) fail("cannot be created: " + error.message());
   stream_ = std::make_unique<Stream>();
   stream_->file.open(temporary_, std::ios::binary | std::ios::trunc);
   if (!stream_->file) fail("cannot be created");
@@ -67,7 +71,7 @@ void AtomicFile::commit() {
 
 void AtomicFile::fail(std::string_view problem) const {
   throw InputError(path_.string(), "", "", std::string(problem),
-                   "name a file in an existing folder that you may write to");
+                   "name a file in a folder that you may write to");
 }
 
 }  // namespace gputwin

@@ -7,8 +7,9 @@
 
 namespace gputwin {
 
-/// A file written under a temporary name beside its own and renamed by commit(); without commit() the
-/// temporary file is removed and whatever stood under the name stays. Compressed when it ends in ".gz".
+/// A file written under a temporary name beside its own and renamed by commit(); without commit()
+/// the temporary file is removed and whatever stood under the name stays. Compressed when it ends
+/// in ".gz". Missing folders are created.
 ///
 /// Fails   InputError naming the path, when the folder cannot be written or the disk is full.
 class AtomicFile {

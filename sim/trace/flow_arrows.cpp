@@ -36,9 +36,11 @@ FlowArrows::FlowArrows(const Plan& plan, const std::vector<RankId>& watched)
   }
 }
 
-// Two slots of a program may mean the same peer (two pipeline stages with several chunks each), so channels
-// are what the slots mean to one rank of the program; its other ranks have the same coincidences.
-FlowArrows::Numbering FlowArrows::number(const Plan& plan, const Program& program, const Rank& rank) {
+// Two slots of a program may mean the same peer (two pipeline stages with several chunks each), so
+// channels are what the slots mean to one rank of the program; its other ranks have the same
+// coincidences.
+FlowArrows::Numbering FlowArrows::number(const Plan& plan, const Program& program,
+                                         const Rank& rank) {
   Numbering numbering;
   std::map<std::pair<Kind, std::uint32_t>, std::uint32_t> channels;
   for (const bool prologue : {true, false}) {
@@ -91,13 +93,13 @@ void FlowArrows::add(const OpEvent& event, std::size_t position, std::vector<Arr
   if (sides.size() < (collective ? members_[slot] : 2u)) return;
 
   // Members end together, so the last start lies inside all of their slices.
-  std::sort(sides.begin(), sides.end(), [](const Side& a, const Side& b) { return a.rank < b.rank; });
-  const auto last = std::max_element(sides.begin(), sides.end(), [](const Side& a, const Side& b) {
-    return a.start < b.start;
-  });
-  const auto source = collective ? last : std::find_if(sides.begin(), sides.end(), [](const Side& s) {
-    return s.sends;
-  });
+  std::sort(sides.begin(), sides.end(),
+            [](const Side& a, const Side& b) { return a.rank < b.rank; });
+  const auto last = std::max_element(
+      sides.begin(), sides.end(), [](const Side& a, const Side& b) { return a.start < b.start; });
+  const auto source =
+      collective ? last
+                 : std::find_if(sides.begin(), sides.end(), [](const Side& s) { return s.sends; });
   if (source != sides.end()) {
     for (const Side& side : sides) {
       if (&side == &*source) continue;

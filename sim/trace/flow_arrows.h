@@ -16,17 +16,17 @@ struct Arrow {
   Ps at = 0;
 };
 
-/// Matches communications as NCCL does, by communicator or ordered pair and sequence number, among a few
-/// watched ranks. A send points to its receive; in a collective the member that came last, for whom the
-/// others waited, points to each of them.
+/// Matches communications as NCCL does, by communicator or ordered pair and sequence number, among
+/// a few watched ranks. A send points to its receive; in a collective the member that came last,
+/// for whom the others waited, points to each of them.
 class FlowArrows {
  public:
   static constexpr std::size_t kPending = 1 << 13;  // communications begun by some of their ranks
 
   FlowArrows(const Plan& plan, const std::vector<RankId>& watched);
 
-  /// `event` is a communication of a watched rank, at `position` of the prologue followed by the body.
-  /// Appends the arrows it completes.
+  /// `event` is a communication of a watched rank, at `position` of the prologue followed by the
+  /// body. Appends the arrows it completes.
   void add(const OpEvent& event, std::size_t position, std::vector<Arrow>& out);
 
   /// Communications that found no partner, or were dropped beyond kPending.
@@ -50,10 +50,11 @@ class FlowArrows {
   };
   /// Sequence numbers of one program's communications.
   struct Numbering {
-    std::vector<std::uint32_t> in_part;    // by position: earlier ones of the same channel in its part
-    std::vector<std::uint32_t> channel;    // by position: row of the two below
-    std::vector<std::uint32_t> prologue;   // communications in the prologue, by channel
-    std::vector<std::uint32_t> body;       // likewise in one body
+    std::vector<std::uint32_t>
+        in_part;  // by position: earlier ones of the same channel in its part
+    std::vector<std::uint32_t> channel;   // by position: row of the two below
+    std::vector<std::uint32_t> prologue;  // communications in the prologue, by channel
+    std::vector<std::uint32_t> body;      // likewise in one body
   };
 
   static Numbering number(const Plan& plan, const Program& program, const Rank& rank);

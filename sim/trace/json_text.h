@@ -18,7 +18,8 @@ inline void append_number(std::string& out, std::int64_t value) {
   out.append(digits.data(), digits.size());
 }
 
-/// Picoseconds as microseconds, the unit of the trace format, exactly: up to six decimals, no rounding.
+/// Picoseconds as microseconds, the unit of the trace format, exactly: up to six decimals, no
+/// rounding.
 inline void append_microseconds(std::string& out, Ps time) {
   append_number(out, time / 1'000'000);
   std::int64_t rest = time % 1'000'000;

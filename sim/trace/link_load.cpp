@@ -76,16 +76,17 @@ bool belongs_to(const Topology& topology, const Link& link, GpuId gpu) {
 
 }  // namespace
 
-std::vector<LinkId> links_near(const Topology& topology, const std::vector<GpuId>& gpus, std::size_t limit) {
+std::vector<LinkId> links_near(const Topology& topology, const std::vector<GpuId>& gpus,
+                               std::size_t limit) {
   const auto& links = topology.links();
   std::vector<LinkId> chosen;
   for (const bool fabric : {false, true}) {
     for (std::uint32_t id = 0; id < links.size() && chosen.size() < limit; ++id) {
       const Link& link = links[id];
-      const bool wanted = fabric ? link.node < 0
-                                 : std::any_of(gpus.begin(), gpus.end(), [&](GpuId gpu) {
-                                     return belongs_to(topology, link, gpu);
-                                   });
+      const bool wanted =
+          fabric ? link.node < 0 : std::any_of(gpus.begin(), gpus.end(), [&](GpuId gpu) {
+            return belongs_to(topology, link, gpu);
+          });
       if (wanted) chosen.push_back(LinkId(id));
     }
   }

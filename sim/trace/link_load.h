@@ -12,9 +12,9 @@ namespace gputwin {
 
 /// Bytes that crossed each watched link, in equal windows of time.
 ///
-/// A flow is reported when it ends, so a running sum could not be written before all earlier flows have
-/// ended. Windows can: there are at most kWindows, and their width doubles whenever a flow ends beyond them.
-/// Within a flow the rate is taken as constant.
+/// A flow is reported when it ends, so a running sum could not be written before all earlier flows
+/// have ended. Windows can: there are at most kWindows, and their width doubles whenever a flow
+/// ends beyond them. Within a flow the rate is taken as constant.
 class LinkLoad {
  public:
   static constexpr std::size_t kWindows = 2048;
@@ -39,8 +39,9 @@ class LinkLoad {
   Ps width_ = kFirstWidth;
 };
 
-/// Links worth watching when a few GPUs are: their NVLink, PCIe and adapter links, then the fabric's, at
-/// most `limit`.
-std::vector<LinkId> links_near(const Topology& topology, const std::vector<GpuId>& gpus, std::size_t limit);
+/// Links worth watching when a few GPUs are: their NVLink, PCIe and adapter links, then the
+/// fabric's, at most `limit`.
+std::vector<LinkId> links_near(const Topology& topology, const std::vector<GpuId>& gpus,
+                               std::size_t limit);
 
 }  // namespace gputwin

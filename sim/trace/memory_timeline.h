@@ -1,4 +1,5 @@
-// Allocated memory of one rank over time, from the tasks it ran and the Alloc and Free between them.
+// Allocated memory of one rank over time, from the tasks it ran and the Alloc and Free between
+// them.
 #pragma once
 
 #include <array>
@@ -18,22 +19,25 @@ struct MemorySample {
   std::array<std::int64_t, kMemoryClasses> bytes{};
 };
 
-/// Follows a rank through its program. Alloc and Free carry no time of their own, so one takes effect when
-/// the next task in issue order starts on the device; what the memory holds then is what that task sees.
-/// Tasks may be told in any order: those ahead of the issue order wait, at most kAhead of them.
+/// Follows a rank through its program. Alloc and Free carry no time of their own, so one takes
+/// effect when the next task in issue order starts on the device; what the memory holds then is
+/// what that task sees. Tasks may be told in any order: those ahead of the issue order wait, at
+/// most kAhead of them.
 class MemoryTimeline {
  public:
   static constexpr std::size_t kAhead = 1 << 16;
 
   MemoryTimeline(const Plan& plan, const Program& program);
 
-  /// Figures before the first instruction: the persistent buffers. One sample per arena that is used.
+  /// Figures before the first instruction: the persistent buffers. One sample per arena that is
+  /// used.
   std::vector<MemorySample> initial() const;
   bool uses(ArenaId arena, MemoryClass memory) const {
     return used_[arena.value][static_cast<std::size_t>(memory)];
   }
   /// Task at `position` of the prologue followed by the body ran. Appends what changed to `out`.
-  void ran(std::uint32_t body, std::size_t position, Ps start, Ps end, std::vector<MemorySample>& out);
+  void ran(std::uint32_t body, std::size_t position, Ps start, Ps end,
+           std::vector<MemorySample>& out);
   /// The run is over: applies what follows the last task of its body.
   void finish(std::vector<MemorySample>& out);
 

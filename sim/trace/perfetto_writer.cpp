@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::size_t kBufferBytes = 1 << 18;
 
-// Perfetto takes process 0 and thread 0 for the idle task and draws them apart, so both count from 1.
+// Perfetto takes process 0 and thread 0 for the idle task and draws them apart, so both count
+// from 1.
 std::int64_t process_of(RankId rank) { return std::int64_t{rank.value} + 1; }
 std::int64_t thread_of(std::uint8_t stream) { return std::int64_t{stream} + 1; }
 
@@ -107,7 +108,8 @@ PerfettoWriter::PerfettoWriter(const std::filesystem::path& path, const Plan& pl
       names_(plan.names.size()),
       arguments_(plan.calls.size()) {
   if (ranks_.empty()) {
-    for (std::uint32_t r = 0; r < plan.ranks.size() && r < kMaxTracedRanks; ++r) ranks_.emplace_back(r);
+    for (std::uint32_t r = 0; r < plan.ranks.size() && r < kMaxTracedRanks; ++r)
+      ranks_.emplace_back(r);
   }
   std::sort(ranks_.begin(), ranks_.end());
   ranks_.erase(std::unique(ranks_.begin(), ranks_.end()), ranks_.end());
@@ -137,7 +139,8 @@ void PerfettoWriter::write_metadata() {
   buffer_ += R"({"ph":"M","pid":1,"name":"trace_title","args":{"name":)";
   append_string(buffer_, options_.title);
   buffer_ += "}}";
-  const auto metadata = [this](std::int64_t process, std::int64_t thread, const char* what, auto&& value) {
+  const auto metadata = [this](std::int64_t process, std::int64_t thread, const char* what,
+                               auto&& value) {
     begin_event('M', process);
     if (thread > 0) {
       buffer_ += ",\"tid\":";
@@ -303,8 +306,10 @@ const std::string& PerfettoWriter::arguments_of(const Instruction& instruction) 
   }
   text += "\",\"bytes\":";
   append_number(text, operand_bytes(call).value);
-  if (const double flops = matrix_flops(call.op); flops > 0) text += fmt::format(",\"flops\":{}", flops);
-  if (instruction.call < options_.call_costs.size()) text += cost_text(options_.call_costs[instruction.call]);
+  if (const double flops = matrix_flops(call.op); flops > 0)
+    text += fmt::format(",\"flops\":{}", flops);
+  if (instruction.call < options_.call_costs.size())
+    text += cost_text(options_.call_costs[instruction.call]);
   return text;
 }
 

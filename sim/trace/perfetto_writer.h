@@ -1,8 +1,9 @@
 // Writes a run as a trace that Perfetto and chrome://tracing open, while it happens.
 //
-// One process per rank, one thread per stream; slices named as in Plan::full_name, with their phase as
-// category and what they compute as arguments; arrows from send to receive and within collectives; counters
-// for allocated memory by class and for the load of links. Times are exact to the picosecond.
+// One process per rank, one thread per stream; slices named as in Plan::full_name, with their phase
+// as category and what they compute as arguments; arrows from send to receive and within
+// collectives; counters for allocated memory by class and for the load of links. Times are exact to
+// the picosecond.
 #pragma once
 
 #include <array>
@@ -28,9 +29,10 @@ inline constexpr std::size_t kMaxTracedRanks = 64;
 inline constexpr std::size_t kMaxTracedLinks = 256;
 
 struct PerfettoOptions {
-  std::string title;              // of the trace: the scenario's name
-  std::vector<LinkId> links;      // whose load is drawn; empty: those near the ranks' GPUs, and the fabric's
-  std::vector<Cost> call_costs;   // by CallId; empty: slices carry no cost terms
+  std::string title;  // of the trace: the scenario's name
+  std::vector<LinkId>
+      links;  // whose load is drawn; empty: those near the ranks' GPUs, and the fabric's
+  std::vector<Cost> call_costs;  // by CallId; empty: slices carry no cost terms
 };
 
 struct TraceCounts {
@@ -38,13 +40,14 @@ struct TraceCounts {
   bool operator==(const TraceCounts&) const = default;
 };
 
-/// Memory  bounded by the plan (a name and an argument text per call) and the buffers; never by the events.
-/// Fails   InputError from the constructor and close() when the file cannot be written. An error on the way
+/// Memory  bounded by the plan (a name and an argument text per call) and the buffers; never by the
+/// events. Fails   InputError from the constructor and close() when the file cannot be written. An
+/// error on the way
 ///         does not throw into the engine: progress() then returns false, close() throws.
 class PerfettoWriter final : public EventSink {
  public:
-  /// Writes what happens to `ranks` (the first kMaxTracedRanks of them in order; empty: of all). `plan` and
-  /// `topology` must outlive the writer. A path that ends in ".gz" is compressed.
+  /// Writes what happens to `ranks` (the first kMaxTracedRanks of them in order; empty: of all).
+  /// `plan` and `topology` must outlive the writer. A path that ends in ".gz" is compressed.
   PerfettoWriter(const std::filesystem::path& path, const Plan& plan, const Topology& topology,
                  std::vector<RankId> ranks, PerfettoOptions options = {});
   ~PerfettoWriter() override;  // without close(), nothing is left behind

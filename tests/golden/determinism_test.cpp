@@ -10,13 +10,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Bytes {
+struct Artifacts {
   std::string result, trace;
-  bool operator==(const Bytes&) const = default;
+  bool operator==(const Artifacts&) const = default;
 };
 
 /// result.json without the two figures that tell of the machine it ran on, and the trace.
-Bytes bytes_of(const std::string& program, const fs::path& scenario, const char* name, const std::string& more) {
+Artifacts bytes_of(const std::string& program, const fs::path& scenario, const char* name,
+                   const std::string& more) {
   const ScratchFolder folder(name);
   const fs::path trace = folder.path() / "trace.json.gz";
   const ProgramOutput output =
@@ -31,24 +32,26 @@ Bytes bytes_of(const std::string& program, const fs::path& scenario, const char*
 
 /// The smallest shipped runs would do, but the flagship is what people look at first.
 fs::path flagship() {
-  return fs::path(GPUTWIN_SOURCE_DIR) / "scenarios" / "runs" / "gpt3_175b__a100_128x8__tp8_pp16_dp8.json";
+  return fs::path(GPUTWIN_SOURCE_DIR) / "scenarios" / "runs" /
+         "gpt3_175b__a100_128x8__tp8_pp16_dp8.json";
 }
 
 TEST(Determinism, RepeatsEveryByte) {
-  const Bytes first = bytes_of(GPUTWIN_PROGRAM, flagship(), "first", "");
-  const Bytes second = bytes_of(GPUTWIN_PROGRAM, flagship(), "second", "");
+  const Artifacts first = bytes_of(GPUTWIN_PROGRAM, flagship(), "first", "");
+  const Artifacts second = bytes_of(GPUTWIN_PROGRAM, flagship(), "second", "");
   ASSERT_FALSE(first.result.empty());
   EXPECT_EQ(first.result, second.result);
   EXPECT_TRUE(first.trace == second.trace) << "the traces differ";
 }
 
-// bootstrap.sh builds the release program and names it here; alone, a build cannot know of another one.
+// bootstrap.sh builds the release program and names it here; alone, a build cannot know of another
+// one.
 TEST(Determinism, DoesNotDependOnTheBuild) {
   const char* other = std::getenv("GPUTWIN_RELEASE_BINARY");
   if (other == nullptr) GTEST_SKIP() << "GPUTWIN_RELEASE_BINARY names no other build";
   for (const fs::path& run : shipped_runs()) {
-    const Bytes ours = bytes_of(GPUTWIN_PROGRAM, run, "ours", "");
-    const Bytes theirs = bytes_of(other, run, "theirs", "");
+    const Artifacts ours = bytes_of(GPUTWIN_PROGRAM, run, "ours", "");
+    const Artifacts theirs = bytes_of(other, run, "theirs", "");
     EXPECT_EQ(ours.result, theirs.result) << run;
     EXPECT_TRUE(ours.trace == theirs.trace) << run << ": the traces differ";
   }

@@ -1,4 +1,5 @@
-// One summary per shipped run, reviewed as a diff. Rewritten by: GPUTWIN_UPDATE_GOLDEN=1 ctest --preset dev -R Golden
+// One summary per shipped run, reviewed as a diff. Rewritten by: GPUTWIN_UPDATE_GOLDEN=1 ctest
+// --preset dev -R Golden
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -53,13 +54,15 @@ TEST_P(Golden, MatchesItsSummary) {
   for (const auto& [part, seconds] : result.at("breakdown_s").items()) sum += seconds.get<double>();
   EXPECT_NEAR(sum, result.at("iteration_time_s").get<double>(), 1e-9);
 
-  const fs::path golden = fs::path(GPUTWIN_SOURCE_DIR) / "tests" / "golden" / (GetParam().stem().string() + ".json");
+  const fs::path golden =
+      fs::path(GPUTWIN_SOURCE_DIR) / "tests" / "golden" / (GetParam().stem().string() + ".json");
   if (std::getenv("GPUTWIN_UPDATE_GOLDEN") != nullptr) {
     std::ofstream(golden) << now;
     GTEST_SKIP() << "wrote " << golden;
   }
   ASSERT_TRUE(fs::exists(golden)) << "no summary yet; write it with GPUTWIN_UPDATE_GOLDEN=1";
-  EXPECT_EQ(now, read_file(golden)) << "if this is meant, rewrite it with GPUTWIN_UPDATE_GOLDEN=1 and review the diff";
+  EXPECT_EQ(now, read_file(golden))
+      << "if this is meant, rewrite it with GPUTWIN_UPDATE_GOLDEN=1 and review the diff";
 }
 
 std::string name_of(const ::testing::TestParamInfo<fs::path>& run) {
@@ -74,9 +77,11 @@ INSTANTIATE_TEST_SUITE_P(Runs, Golden, ::testing::ValuesIn(shipped_runs()), name
 
 // A summary whose scenario is gone would be compared with nothing for ever.
 TEST(GoldenFiles, HaveTheirScenario) {
-  for (const auto& entry : fs::directory_iterator(fs::path(GPUTWIN_SOURCE_DIR) / "tests" / "golden")) {
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(GPUTWIN_SOURCE_DIR) / "tests" / "golden")) {
     if (entry.path().extension() != ".json") continue;
-    const fs::path scenario = fs::path(GPUTWIN_SOURCE_DIR) / "scenarios" / "runs" / entry.path().filename();
+    const fs::path scenario =
+        fs::path(GPUTWIN_SOURCE_DIR) / "scenarios" / "runs" / entry.path().filename();
     EXPECT_TRUE(fs::exists(scenario)) << entry.path();
   }
 }

@@ -35,10 +35,10 @@ ScratchFolder::~ScratchFolder() {
   fs::remove_all(path_, ignored);
 }
 
-ProgramOutput run_scenario(const std::string& program, const fs::path& scenario, const fs::path& folder,
-                           const std::string& more) {
-  const std::string command = "'" + program + "' run '" + scenario.string() + "' --out '" + folder.string() +
-                              "' " + more + " 2>&1";
+ProgramOutput run_scenario(const std::string& program, const fs::path& scenario,
+                           const fs::path& folder, const std::string& more) {
+  const std::string command = "'" + program + "' run '" + scenario.string() + "' --out '" +
+                              folder.string() + "' " + more + " 2>&1";
   std::FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("cannot start " + command);
   ProgramOutput output;

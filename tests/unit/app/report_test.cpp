@@ -26,8 +26,8 @@ ReportContext plain() {
   return context;
 }
 
-// Compute is 7 of 10 s: 28 of 40 cells. 16,384 tokens/s over 4 GPUs are 4,096. Device memory is 64 of 80 GiB:
-// 80 %, 9.6 of 12 cells.
+// Compute is 7 of 10 s: 28 of 40 cells. 16,384 tokens/s over 4 GPUs are 4,096. Device memory is 64
+// of 80 GiB: 80 %, 9.6 of 12 cells.
 TEST(Report, ReadsLikeThis) {
   EXPECT_EQ("\n" + report(sample_result(), plain()), R"(
 tiny__a100_1x4__tp2_pp2
@@ -72,7 +72,8 @@ Files
 )");
 }
 
-// The plain report has no escape sequence, even with block characters; colours appear only when asked for.
+// The plain report has no escape sequence, even with block characters; colours appear only when
+// asked for.
 TEST(Report, IsPlainUnlessColoursAreAskedFor) {
   ReportContext context = plain();
   context.ascii = false;

@@ -26,24 +26,26 @@ std::vector<std::string> keys(const ordered_json& object) {
 // The contract: a key that changes or moves breaks the programs that read it.
 TEST(ResultJson, HasTheseKeys) {
   const auto json = ordered_json::parse(result_json(sample_result(), "causal"));
-  EXPECT_THAT(keys(json), ElementsAre("schema", "scenario", "iteration_time_s", "interval_s", "makespan_s",
-                                      "tokens_per_s", "samples_per_s", "model_tflops_per_gpu",
-                                      "hardware_tflops_per_gpu", "flops_convention", "mfu", "hfu",
-                                      "breakdown_s", "breakdown_rank", "memory", "extrapolated", "warnings",
-                                      "engine"));
+  EXPECT_THAT(
+      keys(json),
+      ElementsAre("schema", "scenario", "iteration_time_s", "interval_s", "makespan_s",
+                  "tokens_per_s", "samples_per_s", "model_tflops_per_gpu",
+                  "hardware_tflops_per_gpu", "flops_convention", "mfu", "hfu", "breakdown_s",
+                  "breakdown_rank", "memory", "extrapolated", "warnings", "engine"));
   EXPECT_THAT(keys(json["breakdown_s"]),
-              ElementsAre("compute", "exposed_tp", "exposed_dp", "exposed_pp", "exposed_ep", "exposed_cp",
-                          "copy_stall", "bubble", "optimizer", "host"));
-  EXPECT_THAT(keys(json["memory"]),
-              ElementsAre("peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes", "by_role"));
+              ElementsAre("compute", "exposed_tp", "exposed_dp", "exposed_pp", "exposed_ep",
+                          "exposed_cp", "copy_stall", "bubble", "optimizer", "host"));
+  EXPECT_THAT(keys(json["memory"]), ElementsAre("peak_allocated_bytes", "peak_reserved_bytes",
+                                                "peak_device_bytes", "by_role"));
   EXPECT_THAT(keys(json["memory"]["by_role"][0]),
-              ElementsAre("role", "weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes",
-                          "temporary_bytes", "communication_bytes", "context_bytes", "peak_allocated_bytes",
-                          "peak_reserved_bytes", "peak_device_bytes", "peak_host_bytes", "capacity_bytes"));
+              ElementsAre("role", "weights_bytes", "gradients_bytes", "optimizer_bytes",
+                          "activations_bytes", "temporary_bytes", "communication_bytes",
+                          "context_bytes", "peak_allocated_bytes", "peak_reserved_bytes",
+                          "peak_device_bytes", "peak_host_bytes", "capacity_bytes"));
   EXPECT_THAT(keys(json["engine"]),
-              ElementsAre("tasks", "instructions", "flows", "simgrid_flows", "ranks", "simulated_ranks",
-                          "bodies", "folded", "unfolded_because", "period_converged", "wall_s",
-                          "peak_rss_bytes"));
+              ElementsAre("tasks", "instructions", "flows", "simgrid_flows", "ranks",
+                          "simulated_ranks", "bodies", "folded", "unfolded_because",
+                          "period_converged", "wall_s", "peak_rss_bytes"));
 }
 
 // 64 GiB = 68,719,476,736 bytes. The breakdown of rank 3 sums to the iteration time.
@@ -70,14 +72,17 @@ TEST(ResultJson, WritesNumbersThatReadBackTheSame) {
 }
 
 TEST(ResultJson, StandsUnderItsNameOnlyWhenWhole) {
-  const fs::path folder = fs::temp_directory_path() / ("gputwin-result-" + std::to_string(::getpid()));
+  const fs::path folder =
+      fs::temp_directory_path() / ("gputwin-result-" + std::to_string(::getpid()));
   const fs::path path = folder / "new" / "result.json";
   write_result_json(path, sample_result(), "causal");
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   EXPECT_EQ(text, result_json(sample_result(), "causal"));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder / "new"), {}), 1);  // nothing temporary is left
-  EXPECT_THROW(write_result_json(path / "below_a_file.json", sample_result(), "causal"), InputError);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder / "new"), {}),
+            1);  // nothing temporary is left
+  EXPECT_THROW(write_result_json(path / "below_a_file.json", sample_result(), "causal"),
+               InputError);
   fs::remove_all(folder);
 }
 

@@ -5,7 +5,8 @@
 
 namespace gputwin {
 
-/// Rank 3 ends last: 7 s compute, 1 s tensor-parallel communication, 1.5 s bubble, 0.5 s optimizer = 10 s.
+/// Rank 3 ends last: 7 s compute, 1 s tensor-parallel communication, 1.5 s bubble, 0.5 s optimizer
+/// = 10 s.
 inline RunResult sample_result() {
   using namespace literals;
   constexpr Ps kSecond = 1'000'000'000'000;

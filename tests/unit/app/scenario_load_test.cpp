@@ -19,8 +19,8 @@ TEST(LoadScenario, ReadsTheFlagship) {
   EXPECT_EQ(m.layers, 96);
   EXPECT_EQ(m.kv_heads, 96);   // left out: as many as heads
   EXPECT_EQ(m.head_dim, 128);  // left out: 12288 / 96
-  // 12 L h^2 (1 + 13/(12 h)) + V h + s h + 2 h for the final norm, with L = 96, h = 12288, V = 51200, s = 2048:
-  // 96 (12 * 12288^2 + 13 * 12288) + (51200 + 2048 + 2) * 12288.
+  // 12 L h^2 (1 + 13/(12 h)) + V h + s h + 2 h for the final norm, with L = 96, h = 12288, V =
+  // 51200, s = 2048: 96 (12 * 12288^2 + 13 * 12288) + (51200 + 2048 + 2) * 12288.
   EXPECT_EQ(m.parameters(), 96 * (12 * 12288LL * 12288 + 13 * 12288LL) + 53250LL * 12288);
   EXPECT_EQ(s.cluster.nodes(), 128);
   EXPECT_EQ(s.cluster.gpus(), 1024);
@@ -102,7 +102,8 @@ TEST(LoadScenario, ListsFacts) {
   EXPECT_EQ(facts(list_models(data_dirs()), "llama3_8b"),
             "   8.0 B parameters, 32 layers, hidden 4096, 32 heads (8 kv), vocabulary 128256");
   EXPECT_EQ(facts(list_clusters(data_dirs()), "a100_128x8"),
-            "128 x 8 a100-sxm-80gb, nvswitch 300 GB/s, 8 x 200 Gb/s infiniband, 2 levels, rail-optimised");
+            "128 x 8 a100-sxm-80gb, nvswitch 300 GB/s, 8 x 200 Gb/s infiniband, 2 levels, "
+            "rail-optimised");
   EXPECT_EQ(facts(list_clusters(data_dirs()), "b200_1x8"), "1 x 8 b200-sxm, nvswitch 900 GB/s");
   EXPECT_THAT(facts(list_runs(data_dirs()), kFlagship), HasSubstr("1024 GPUs"));
 }

@@ -1,5 +1,6 @@
-// Every leaf of every shipped scenario, its model and cluster inlined, is deleted, misspelt, given another type,
-// negated and set to 1e30. The loader takes it, or blames that leaf and says a way out; nothing else happens.
+// Every leaf of every shipped scenario, its model and cluster inlined, is deleted, misspelt, given
+// another type, negated and set to 1e30. The loader takes it, or blames that leaf and says a way
+// out; nothing else happens.
 #include <gtest/gtest.h>
 
 #include "sim/app/json_text.h"
@@ -13,7 +14,8 @@ namespace {
 using test::data_dirs;
 using test::shipped;
 
-void collect_leaves(const Json& node, const std::string& pointer, std::vector<std::string>& leaves) {
+void collect_leaves(const Json& node, const std::string& pointer,
+                    std::vector<std::string>& leaves) {
   if (node.is_object() && !node.empty()) {
     for (const auto& [key, child] : node.items()) {
       collect_leaves(child, child_pointer(pointer, key), leaves);
@@ -90,30 +92,15 @@ void try_mutant(const Mutant& m, Count& count) {
   }
 }
 
-/// Leaves of the scenario; of the 126 equal entries of stage_layers the first three and the last two stand for
-/// all, since each mutation costs a full load.
-std::vector<std::string> leaves_of(const Json& document) {
-  std::vector<std::string> all, chosen;
-  collect_leaves(document, "", all);
-  const std::string prefix = "/layout/stage_layers/";
-  for (const std::string& leaf : all) {
-    if (leaf.starts_with(prefix)) {
-      const std::size_t index = std::stoul(leaf.substr(prefix.size()));
-      const std::size_t size = document["layout"]["stage_layers"].size();
-      if (index > 2 && index + 2 < size) continue;
-    }
-    chosen.push_back(leaf);
-  }
-  return chosen;
-}
-
 TEST(ScenarioMutations, AreTakenOrBlamedOnTheLeaf) {
   Count count;
   for (const auto& file : shipped("runs")) {
     SCOPED_TRACE(file.filename().string());
     const Scenario s = load_scenario(file, {}, data_dirs());
     const Json document = Json::parse(s.resolved);
-    for (const std::string& leaf : leaves_of(document)) {
+    std::vector<std::string> leaves;
+    collect_leaves(document, "", leaves);
+    for (const std::string& leaf : leaves) {
       for (const Mutant& m : mutants(document, leaf)) try_mutant(m, count);
     }
   }
@@ -122,6 +109,54 @@ TEST(ScenarioMutations, AreTakenOrBlamedOnTheLeaf) {
   EXPECT_GT(count.refused, 5000);
   RecordProperty("refused", count.refused);
   RecordProperty("accepted", count.accepted);
+}
+
+/// True if `text` loads; every other outcome than InputError with a way out fails the test.
+bool loads(const std::string& text, const std::string& what) {
+  try {
+    parse_scenario(text, "mutant.json", {}, data_dirs());
+    return true;
+  } catch (const InputError& e) {
+    EXPECT_FALSE(e.fix.empty()) << what << ": " << e.what();
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << what << " throws something else: " << e.what();
+  }
+  return false;
+}
+
+// Numbers that a person could mean, legal one by one but not together: any place may be blamed.
+TEST(ScenarioMutations, OfNumbersNeverCrash) {
+  int accepted = 0, refused = 0;
+  for (const auto& file : shipped("runs")) {
+    SCOPED_TRACE(file.filename().string());
+    const Json document = Json::parse(load_scenario(file, {}, data_dirs()).resolved);
+    std::vector<std::string> leaves;
+    collect_leaves(document, "", leaves);
+    for (const std::string& leaf : leaves) {
+      const Json value = document.at(Json::json_pointer(leaf));
+      if (!value.is_number()) continue;
+      const double v = value.get<double>();
+      for (const double other : {0.0, 1.0, 2.0, 3.0, v + 1, 2 * v, 7 * v, 65536.0, 1e6, 9e18}) {
+        Json mutant = document;
+        mutant[Json::json_pointer(leaf)] = static_cast<std::int64_t>(other);
+        ++(loads(mutant.dump(), leaf + " = " + std::to_string(other)) ? accepted : refused);
+      }
+    }
+  }
+  EXPECT_GT(accepted, 500);
+  EXPECT_GT(refused, 500);
+}
+
+// A file cut off anywhere is refused; with one byte lost it is refused or still a scenario.
+TEST(ScenarioMutations, OfTheTextNeverCrash) {
+  const std::string text = load_scenario(test::kFlagship, {}, data_dirs()).resolved;
+  const std::string whole = text.substr(0, text.rfind('}'));
+  for (std::size_t i = 0; i < whole.size(); i += 3) {
+    EXPECT_FALSE(loads(whole.substr(0, i), "cut at " + std::to_string(i)));
+    std::string without = text;
+    without.erase(i, 1);
+    loads(without, "without byte " + std::to_string(i));
+  }
 }
 
 }  // namespace

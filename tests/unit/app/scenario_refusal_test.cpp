@@ -28,8 +28,8 @@ InputError refusal_of_text(const std::string& text, const std::vector<std::strin
   return {"", "", "", "", ""};
 }
 
-/// The error after merging `patch` (RFC 7386) into the tiny scenario: two nodes of eight GPUs, a model of
-/// 4 layers, 8 heads, hidden 64, ffn 256, vocab 512, 16 samples of 128 tokens.
+/// The error after merging `patch` (RFC 7386) into the tiny scenario: two nodes of eight GPUs, a
+/// model of 4 layers, 8 heads, hidden 64, ffn 256, vocab 512, 16 samples of 128 tokens.
 InputError refusal(const char* patch) {
   Json document = Json::parse(kTinyScenario);
   document.merge_patch(Json::parse(patch));
@@ -39,7 +39,8 @@ InputError refusal(const char* patch) {
 TEST(Refusal, SaysWhatDoesNotDivideAndWhatWould) {
   // Common divisors of 8 heads, 256 and 512: 1, 2, 4, 8.
   const InputError e = refusal(R"({"layout": {"tp": 3}})");
-  EXPECT_STREQ(e.what(), "s.json: /layout/tp: 3 does not divide heads (8) (nearest legal values: 2, 4)");
+  EXPECT_STREQ(e.what(),
+               "s.json: /layout/tp: 3 does not divide heads (8) (nearest legal values: 2, 4)");
   EXPECT_EQ(refusal(R"({"layout": {"tp": 16}})").fix, "nearest legal value: 8");
   EXPECT_THAT(refusal(R"({"layout": {"tp": 8}, "model": {"kv_heads": 4}})").problem,
               HasSubstr("does not divide kv_heads (4)"));
@@ -48,7 +49,8 @@ TEST(Refusal, SaysWhatDoesNotDivideAndWhatWould) {
 }
 
 TEST(Refusal, CountsRanksAgainstGpus) {
-  const InputError e = refusal(R"({"layout": {"tp": 4, "pp": 2, "dp": 8}, "job": {"global_batch": 64}})");
+  const InputError e =
+      refusal(R"({"layout": {"tp": 4, "pp": 2, "dp": 8}, "job": {"global_batch": 64}})");
   EXPECT_EQ(e.pointer, "/layout/dp");
   EXPECT_EQ(e.problem, "makes tp x cp x dp x pp = 64 ranks on 16 GPUs");
   EXPECT_EQ(e.fix, "nearest legal value: 2");  // 16 / (4 x 2)
@@ -59,7 +61,7 @@ TEST(Refusal, NeedsWholeMicroBatches) {
   const InputError e = refusal(R"({"layout": {"dp": 3, "micro_batch": 2}})");
   EXPECT_EQ(e.pointer, "/job/global_batch");
   EXPECT_EQ(e.fix, "nearest legal values: 12, 18");
-  // An override is blamed before the file; 16 / 3 leaves micro-batches of no whole size, so dp must move.
+  // An override is blamed before the file: of 16 samples dp may be 2 or 4, not 3.
   const InputError set = refusal_of_text(kTinyScenario, {"layout.dp=3"});
   EXPECT_EQ(set.file, "--set");
   EXPECT_EQ(set.pointer, "/layout/dp");
@@ -69,7 +71,8 @@ TEST(Refusal, NeedsWholeMicroBatches) {
 TEST(Refusal, KnowsWhatInterleavingNeeds) {
   EXPECT_EQ(refusal(R"({"layout": {"schedule": "interleaved", "pp": 2}})").pointer, "/layout/vpp");
   EXPECT_EQ(refusal(R"({"layout": {"schedule": "interleaved", "vpp": 2}})").pointer, "/layout/pp");
-  EXPECT_EQ(refusal(R"({"layout": {"schedule": "1f1b", "pp": 2, "vpp": 2}})").pointer, "/layout/vpp");
+  EXPECT_EQ(refusal(R"({"layout": {"schedule": "1f1b", "pp": 2, "vpp": 2}})").pointer,
+            "/layout/vpp");
   EXPECT_EQ(refusal(R"({"layout": {"schedule": "none", "pp": 2}})").pointer, "/layout/schedule");
   // 6 micro-batches are no multiple of 4 stages: 4 or 8 are.
   const InputError e = refusal(R"({"layout": {"schedule": "interleaved", "pp": 4, "vpp": 2},
@@ -128,21 +131,27 @@ TEST(Refusal, FindsTheNearestSpelling) {
   const InputError model = refusal(R"({"model": null})");  // a missing key
   EXPECT_EQ(model.pointer, "/model");
   EXPECT_THAT(refusal_of_text(R"({"model": "gpt3_157b", "cluster": "a100_1x8",
-                                  "job": {"sequence": 1, "global_batch": 1}})").fix,
+                                  "job": {"sequence": 1, "global_batch": 1}})")
+                  .fix,
               HasSubstr("nearest: gpt3_175b"));
 }
 
 TEST(Refusal, ChecksTheNetwork) {
-  EXPECT_EQ(refusal(R"({"cluster": {"fabric": {"kind": "none"}}})").pointer, "/cluster/fabric/kind");
-  EXPECT_EQ(refusal(R"({"cluster": {"fabric": {"levels": []}}})").pointer, "/cluster/fabric/levels");
+  EXPECT_EQ(refusal(R"({"cluster": {"fabric": {"kind": "none"}}})").pointer,
+            "/cluster/fabric/kind");
+  EXPECT_EQ(refusal(R"({"cluster": {"fabric": {"levels": []}}})").pointer,
+            "/cluster/fabric/levels");
   const InputError e = refusal(R"({"cluster": {"fabric": {"levels": [{"nodes_per_group": 1}]}}})");
   EXPECT_EQ(e.pointer, "/cluster/fabric/levels/0/nodes_per_group");
   EXPECT_EQ(e.fix, "nearest legal value: 2");
 }
 
 TEST(Refusal, ChecksWhatIf) {
-  EXPECT_EQ(refusal(R"({"what_if": {"stragglers": [{"rank": 1, "slowdown": 2}]}})").problem,
-            "is not among the 1 ranks");
+  const InputError rank =
+      refusal(R"({"layout": {"dp": 4}, "what_if": {"stragglers": [{"rank": 4, "slowdown": 2}]}})");
+  EXPECT_EQ(rank.pointer, "/what_if/stragglers/0/rank");
+  EXPECT_EQ(rank.problem, "is not among the 4 ranks");
+  EXPECT_EQ(rank.fix, "nearest legal value: 3");
   const char* twice = R"({"layout": {"dp": 2}, "what_if": {"stragglers": [
       {"rank": 1, "slowdown": 2}, {"rank": 1, "slowdown": 3}]}})";
   EXPECT_EQ(refusal(twice).pointer, "/what_if/stragglers/1/rank");

@@ -41,10 +41,10 @@ TEST(SetPath, ChangesValuesOfEveryType) {
 }
 
 TEST(SetPath, ReachesIntoArraysAndCreatesThem) {
-  const Scenario s = with({"layout.dp=4", "what_if.stragglers.0.rank=3",
-                           "what_if.stragglers.0.slowdown=1.5", "what_if.jitter={\"sigma\": 0.1}",
-                           "layout.pp=2", "layout.stage_layers=[1, 3]", "layout.stage_layers.0=2",
-                           "layout.stage_layers.1=2"});
+  const Scenario s =
+      with({"layout.dp=4", "what_if.stragglers.0.rank=3", "what_if.stragglers.0.slowdown=1.5",
+            "what_if.jitter={\"sigma\": 0.1}", "layout.pp=2", "layout.stage_layers=[1, 3]",
+            "layout.stage_layers.0=2", "layout.stage_layers.1=2"});
   EXPECT_EQ(s.what_if.stragglers, (std::vector{Straggler{RankId(3), 1.5}}));
   EXPECT_EQ(s.what_if.jitter, (Jitter{0.1, 0}));
   EXPECT_EQ(s.layout.stage_layers, (std::vector<std::int32_t>{2, 2}));
@@ -67,8 +67,9 @@ TEST(SetPath, ConvertsUnitsOfTheSameKind) {
   EXPECT_DOUBLE_EQ(latency("1.5").value, 1.5e-6);
   EXPECT_DOUBLE_EQ(latency("1500ns").value, 1.5e-6);
   EXPECT_DOUBLE_EQ(latency("0.0015ms").value, 1.5e-6);
-  EXPECT_EQ(with({"cluster.groups.0.type.host.memory_GiB=2TiB"}).cluster.groups[0].type.host.memory.value,
-            2LL << 40);
+  EXPECT_EQ(
+      with({"cluster.groups.0.type.host.memory_GiB=2TiB"}).cluster.groups[0].type.host.memory.value,
+      2LL << 40);
 }
 
 TEST(SetPath, RefusesUnitsOfAnotherKind) {

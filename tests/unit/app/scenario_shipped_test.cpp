@@ -6,8 +6,8 @@
 
 #include "sim/app/json_text.h"
 #include "sim/app/scenario.h"
-#include "sim/app/scenario_reader.h"
 #include "sim/app/scenario_schema.h"
+#include "sim/core/spelling.h"
 #include "tests/unit/app/shipped_scenarios.h"
 
 namespace gputwin {
@@ -31,13 +31,14 @@ TEST(ShippedScenarios, NamesEqualContents) {
     const Scenario s = load_scenario(file, {}, data_dirs());
     const Layout& l = s.layout;
     EXPECT_EQ(file.stem().string(), s.name);
-    const std::string head =
-        std::get<Transformer>(s.workload).name + "__" + s.cluster.name + "__" + "tp" +
-        std::to_string(l.tp) + "_pp" + std::to_string(l.pp) + "_dp" + std::to_string(l.dp);
+    const std::string head = std::get<Transformer>(s.workload).name + "__" + s.cluster.name + "__" +
+                             "tp" + std::to_string(l.tp) + "_pp" + std::to_string(l.pp) + "_dp" +
+                             std::to_string(l.dp);
     ASSERT_TRUE(s.name.starts_with(head)) << s.name << " does not begin with " << head;
     for (const std::string& word : words(s.name.substr(head.size()))) {
-      const bool told = word.empty() || word == spelling(l.schedule) || word == spelling(l.recompute) ||
-                        (word == "sp" && l.sp) || (word == "zero1" && l.zero == 1) ||
+      const bool told = word.empty() || word == to_string(l.schedule) ||
+                        word == to_string(l.recompute) || (word == "sp" && l.sp) ||
+                        (word == "zero1" && l.zero == 1) ||
                         (word == "straggler" && !s.what_if.stragglers.empty());
       EXPECT_TRUE(told) << "the word " << word << " says something the file does not";
     }
@@ -59,7 +60,8 @@ TEST(ShippedScenarios, ModelsAndClustersAreNamedAfterTheirFiles) {
   EXPECT_GE(shipped("runs").size(), 18u);
 }
 
-// Published parameter counts; Megatron's from P = 12 L h^2 (1 + 13/(12 h) + (V + s)/(12 L h)), SC'21 eq. 2.
+// Published parameter counts; Megatron's from P = 12 L h^2 (1 + 13/(12 h) + (V + s)/(12 L h)),
+// SC'21 eq. 2.
 TEST(ShippedScenarios, ModelsHaveTheirPublishedSize) {
   const auto parameters = [](const std::string& name) {
     return std::get<Transformer>(load_model(name, data_dirs())).parameters();
@@ -72,11 +74,18 @@ TEST(ShippedScenarios, ModelsHaveTheirPublishedSize) {
   EXPECT_EQ(parameters("llama3_405b"), 405853388800);
   // 124,439,808 with GPT-2's 50257 words; padding adds 47 rows of 768.
   EXPECT_EQ(parameters("gpt2_124m"), 124439808 + (50304 - 50257) * 768);
-  const std::pair<const char*, double> billions[] = {
-      {"gpt_22b", 22.1},           {"megatron_gpt_1_7b", 1.7},   {"megatron_gpt_3_6b", 3.6},
-      {"megatron_gpt_7_5b", 7.5},  {"megatron_gpt_18b", 18.4},   {"megatron_gpt_39b", 39.1},
-      {"megatron_gpt_76b", 76.1},  {"megatron_gpt_145b", 145.6}, {"megatron_gpt_310b", 310.1},
-      {"megatron_gpt_530b", 529.6}, {"megatron_gpt_1t", 1008.0}, {"gpt3_175b", 174.6}};
+  const std::pair<const char*, double> billions[] = {{"gpt_22b", 22.1},
+                                                     {"megatron_gpt_1_7b", 1.7},
+                                                     {"megatron_gpt_3_6b", 3.6},
+                                                     {"megatron_gpt_7_5b", 7.5},
+                                                     {"megatron_gpt_18b", 18.4},
+                                                     {"megatron_gpt_39b", 39.1},
+                                                     {"megatron_gpt_76b", 76.1},
+                                                     {"megatron_gpt_145b", 145.6},
+                                                     {"megatron_gpt_310b", 310.1},
+                                                     {"megatron_gpt_530b", 529.6},
+                                                     {"megatron_gpt_1t", 1008.0},
+                                                     {"gpt3_175b", 174.6}};
   for (const auto& [name, printed] : billions) {
     EXPECT_NEAR(static_cast<double>(parameters(name)) / 1e9, printed, 0.051) << name;
   }

@@ -26,7 +26,8 @@ inline std::vector<std::filesystem::path> shipped(const std::string& folder) {
 
 inline constexpr const char* kFlagship = "gpt3_175b__a100_128x8__tp8_pp16_dp8";
 
-/// A small job on two nodes of eight GPUs, written inline: every key that is required, and no other.
+/// A small job on two nodes of eight GPUs, written inline: every key that is required, and no
+/// other.
 inline const char* const kTinyScenario = R"({
   "model": {"layers": 4, "hidden": 64, "heads": 8, "ffn": 256, "vocab": 512,
             "activation": "swiglu", "positions": "rope"},

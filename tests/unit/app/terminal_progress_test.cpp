@@ -28,7 +28,8 @@ struct Screen {
 // A quarter done after 3 s leaves about 9 s.
 TEST(TerminalProgress, GuessesWhatIsLeft) {
   Screen screen;
-  TerminalProgress progress("simulating", screen.file, {}, [&] { return screen.now_s; }, true);
+  TerminalProgress progress(
+      "simulating", screen.file, {}, [&] { return screen.now_s; }, true);
   screen.now_s = 3;
   EXPECT_TRUE(progress.progress(0.25));
   EXPECT_THAT(screen.shown(), HasSubstr("simulating  25 %  #####"));
@@ -38,7 +39,8 @@ TEST(TerminalProgress, GuessesWhatIsLeft) {
 // Silent in the first half second, then at most every 0.1 s.
 TEST(TerminalProgress, DoesNotFlicker) {
   Screen screen;
-  TerminalProgress progress("x", screen.file, {}, [&] { return screen.now_s; }, true);
+  TerminalProgress progress(
+      "x", screen.file, {}, [&] { return screen.now_s; }, true);
   screen.now_s = 0.4;
   progress.progress(0.1);
   EXPECT_EQ(screen.shown(), "");
@@ -54,7 +56,8 @@ TEST(TerminalProgress, DoesNotFlicker) {
 TEST(TerminalProgress, ClearsItsLineAtTheEnd) {
   Screen screen;
   {
-    TerminalProgress progress("x", screen.file, {}, [&] { return screen.now_s; }, true);
+    TerminalProgress progress(
+        "x", screen.file, {}, [&] { return screen.now_s; }, true);
     screen.now_s = 1;
     progress.progress(0.5);
   }
@@ -64,7 +67,8 @@ TEST(TerminalProgress, ClearsItsLineAtTheEnd) {
 TEST(TerminalProgress, IsSilentInAPipe) {
   Screen screen;
   {
-    TerminalProgress progress("x", screen.file, {}, [&] { return screen.now_s; }, false);
+    TerminalProgress progress(
+        "x", screen.file, {}, [&] { return screen.now_s; }, false);
     screen.now_s = 10;
     progress.progress(0.5);
   }
@@ -74,7 +78,8 @@ TEST(TerminalProgress, IsSilentInAPipe) {
 TEST(TerminalProgress, CancelsWhenTold) {
   Screen screen;
   bool stop = false;
-  TerminalProgress progress("x", screen.file, [&] { return stop; }, [&] { return screen.now_s; }, true);
+  TerminalProgress progress(
+      "x", screen.file, [&] { return stop; }, [&] { return screen.now_s; }, true);
   EXPECT_TRUE(progress.progress(0.1));
   stop = true;
   EXPECT_FALSE(progress.progress(0.2));

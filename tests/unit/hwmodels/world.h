@@ -1,4 +1,5 @@
-// Clusters and one Transformer layer's kernels, priced by a HardwareModel: the world of the tests of hwmodels.
+// Clusters and one Transformer layer's kernels, priced by a HardwareModel: the world of the tests
+// of hwmodels.
 #pragma once
 
 #include <numeric>
@@ -11,7 +12,8 @@ namespace gputwin::test {
 
 inline std::string data_folder() { return std::string(GPUTWIN_SOURCE_DIR) + "/hwmodels"; }
 
-/// `nodes` nodes of eight GPUs behind an NVSwitch, one network adapter per GPU, flat InfiniBand fabric.
+/// `nodes` nodes of eight GPUs behind an NVSwitch, one network adapter per GPU, flat InfiniBand
+/// fabric.
 inline Cluster nvswitch_cluster(const std::string& device, std::int32_t nodes, double nvlink_GBps,
                                 double nic_GBps) {
   NodeType type;
@@ -64,7 +66,8 @@ class LayerPricer {
   LayerTime forward() const {
     LayerTime t;
     const std::int64_t n = l_.tokens(), shard = l_.sequence_parallel ? n / l_.tp : n;
-    const std::int64_t qkv = (l_.heads + 2 * l_.kv_heads) * l_.d / l_.tp, q = l_.heads * l_.d / l_.tp;
+    const std::int64_t qkv = (l_.heads + 2 * l_.kv_heads) * l_.d / l_.tp,
+                       q = l_.heads * l_.d / l_.tp;
     const std::int64_t f = l_.ffn / l_.tp, f1 = l_.gated ? 2 * f : f;
     t.gemm = gemm(n, qkv, l_.h) + gemm(n, l_.h, q) + gemm(n, f1, l_.h) + gemm(n, l_.h, f);
     t.attention = l_.attention == AttentionKernel::Unfused
@@ -81,7 +84,8 @@ class LayerPricer {
   LayerTime backward() const {
     LayerTime t;
     const std::int64_t n = l_.tokens(), shard = l_.sequence_parallel ? n / l_.tp : n;
-    const std::int64_t qkv = (l_.heads + 2 * l_.kv_heads) * l_.d / l_.tp, q = l_.heads * l_.d / l_.tp;
+    const std::int64_t qkv = (l_.heads + 2 * l_.kv_heads) * l_.d / l_.tp,
+                       q = l_.heads * l_.d / l_.tp;
     const std::int64_t f = l_.ffn / l_.tp, f1 = l_.gated ? 2 * f : f;
     t.gemm = gemm(n, l_.h, qkv) + gemm(n, q, l_.h) + gemm(n, l_.h, f1) + gemm(n, f, l_.h) +
              weight_gradient(qkv, l_.h) + weight_gradient(l_.h, q) + weight_gradient(f1, l_.h) +
@@ -108,7 +112,8 @@ class LayerPricer {
   }
 
  private:
-  // Two exchanges of the activations: all-reduces, or with sequence parallelism a gather and a scatter each.
+  // Two exchanges of the activations: all-reduces, or with sequence parallelism a gather and a
+  // scatter each.
   double exchange() const {
     if (l_.tp == 1) return 0.0;
     const std::int64_t bytes = 2 * l_.tokens() * l_.h;

@@ -28,7 +28,8 @@ Route over(LinkId link) {
 
 constexpr Ps kUs = 1'000'000;
 
-// A flow of 300 bytes from 0.5 us to 2.0 us has 200 bytes/us: 100 in the first window, 200 in the second.
+// A flow of 300 bytes from 0.5 us to 2.0 us has 200 bytes/us: 100 in the first window, 200 in the
+// second.
 TEST(LinkLoad, SpreadsAFlowOverTheWindowsItCrosses) {
   const Topology topology(one_node(2));
   LinkLoad load(topology, {LinkId(0)});
@@ -39,8 +40,9 @@ TEST(LinkLoad, SpreadsAFlowOverTheWindowsItCrosses) {
   EXPECT_EQ(load.bytes(0)[2], 0);
 }
 
-// 2,048 windows of 1 us hold 2.048 ms; a flow that ends at 5 ms needs windows of 4 us (8.192 ms). Bytes are
-// neither lost nor invented: 7 bytes before and 1,000,003 after the widening stay 1,000,010.
+// 2,048 windows of 1 us hold 2.048 ms; a flow that ends at 5 ms needs windows of 4 us (8.192 ms).
+// Bytes are neither lost nor invented: 7 bytes before and 1,000,003 after the widening stay
+// 1,000,010.
 TEST(LinkLoad, WidensItsWindowsAndKeepsEveryByte) {
   const Topology topology(one_node(2));
   LinkLoad load(topology, {LinkId(0), LinkId(1)});

@@ -10,7 +10,8 @@ namespace {
 constexpr auto kActivations = static_cast<std::size_t>(MemoryClass::Activations);
 constexpr auto kWeights = static_cast<std::size_t>(MemoryClass::Weights);
 
-// Positions: 0 alloc x, 1 kernel a, 2 alloc y, 3 kernel b (on the other stream), 4 free x, 5 kernel c, 6 free y.
+// Positions: 0 alloc x, 1 kernel a, 2 alloc y, 3 kernel b (on the other stream), 4 free x, 5 kernel
+// c, 6 free y.
 const char* const kText = R"(
 arena gpu
 buffer w bytes=1000 f32 class=weights persistent
@@ -38,8 +39,8 @@ TEST(MemoryTimeline, StartsWithThePersistentBuffers) {
   EXPECT_EQ(samples[0].bytes[kActivations], 0);
 }
 
-// a starts at 10, b at 20, c at 15 (another stream): x is there from 10, y from 20. c comes after b in issue
-// order, so the free of x before it cannot count before 20. At the end, 40, y is gone.
+// a starts at 10, b at 20, c at 15 (another stream): x is there from 10, y from 20. c comes after b
+// in issue order, so the free of x before it cannot count before 20. At the end, 40, y is gone.
 TEST(MemoryTimeline, AppliesAllocAndFreeInIssueOrder) {
   const Plan plan = parse_plan(kText);
   MemoryTimeline timeline(plan, plan.programs[0]);
@@ -67,8 +68,8 @@ TEST(MemoryTimeline, AppliesAllocAndFreeInIssueOrder) {
   EXPECT_EQ(out[0].bytes[kWeights], 1000);
 }
 
-// The free of y at the end of body 0 and the alloc of x at the start of body 1 take effect together, when the
-// first task of body 1 starts.
+// The free of y at the end of body 0 and the alloc of x at the start of body 1 take effect
+// together, when the first task of body 1 starts.
 TEST(MemoryTimeline, RunsOnOverBodies) {
   const Plan plan = parse_plan(kText);
   MemoryTimeline timeline(plan, plan.programs[0]);

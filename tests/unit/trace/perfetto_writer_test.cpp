@@ -80,7 +80,8 @@ class Folder {
   fs::path operator/(const char* name) const { return path_ / name; }
   std::vector<std::string> files() const {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(path_)) names.push_back(entry.path().filename());
+    for (const auto& entry : fs::directory_iterator(path_))
+      names.push_back(entry.path().filename());
     return names;
   }
 
@@ -100,15 +101,16 @@ std::string contents(const fs::path& path) {
 
 constexpr Ps kUs = 1'000'000;
 
-/// Times in us. The all-reduce waits for rank 1, which comes at 12; the send meets its receive at 20.
+/// Times in us. The all-reduce waits for rank 1, which comes at 12; the send meets its receive
+/// at 20.
 void tell(const Plan& plan, PerfettoWriter& writer) {
   const auto& first = plan.programs[0].body;
   const auto& second = plan.programs[1].body;
   writer.op({RankId(0), &first[1], 0, 1 * kUs, 10 * kUs});
   writer.op({RankId(0), &first[2], 0, 10 * kUs, 20 * kUs});
   writer.op({RankId(1), &second[1], 0, 12 * kUs, 20 * kUs});
-  writer.flow(RankId(0), RankId(1), Bytes(1000), Topology(two_gpus()).route(GpuId(0), GpuId(1)), 12 * kUs,
-              20 * kUs);
+  writer.flow(RankId(0), RankId(1), Bytes(1000), Topology(two_gpus()).route(GpuId(0), GpuId(1)),
+              12 * kUs, 20 * kUs);
   writer.op({RankId(1), &second[2], 0, 20 * kUs, 25 * kUs + 7});
   writer.op({RankId(0), &first[3], 0, 21 * kUs, 25 * kUs + 7});
   writer.op({RankId(0), &first[6], 0, 22 * kUs, 30 * kUs});
@@ -187,11 +189,13 @@ TEST_F(Written, NestsSlices) {
   }
   ASSERT_EQ(threads.size(), 3u);
   for (const auto& [thread, slices] : threads) {
-    for (std::size_t i = 1; i < slices.size(); ++i) EXPECT_LE(slices[i - 1].second, slices[i].first);
+    for (std::size_t i = 1; i < slices.size(); ++i)
+      EXPECT_LE(slices[i - 1].second, slices[i].first);
   }
 }
 
-// The all-reduce waited for rank 1, so its arrow leads from 1 to 0, at 12; the send at 21 met its receive.
+// The all-reduce waited for rank 1, so its arrow leads from 1 to 0, at 12; the send at 21 met its
+// receive.
 TEST_F(Written, PairsArrowsInsideTheSlicesTheyJoin) {
   const json trace = write("trace.json");
   const auto starts = of_phase(trace, "s"), ends = of_phase(trace, "f");
@@ -210,10 +214,12 @@ TEST_F(Written, PairsArrowsInsideTheSlicesTheyJoin) {
 // Every counter runs forward in time and ends where it began: memory at the weights, links at rest.
 TEST_F(Written, EndsCountersWhereTheyBegan) {
   std::map<std::pair<int, std::string>, std::vector<json>> tracks;
-  for (const json& c : of_phase(write("trace.json"), "C")) tracks[{c["pid"], c["name"]}].push_back(c);
+  for (const json& c : of_phase(write("trace.json"), "C"))
+    tracks[{c["pid"], c["name"]}].push_back(c);
   ASSERT_GE(tracks.size(), 4u);  // two memories; the links up from GPU 0 and down to GPU 1
   for (const auto& [track, samples] : tracks) {
-    for (std::size_t i = 1; i < samples.size(); ++i) EXPECT_LE(samples[i - 1]["ts"], samples[i]["ts"]);
+    for (std::size_t i = 1; i < samples.size(); ++i)
+      EXPECT_LE(samples[i - 1]["ts"], samples[i]["ts"]);
     EXPECT_EQ(samples.front()["args"], samples.back()["args"]) << track.second;
   }
   const auto& memory = tracks[{1, "gpu memory"}];
@@ -241,7 +247,8 @@ TEST_F(Written, LeavesOutRanksThatAreNotSelected) {
 TEST_F(Written, CompressesByNameAndRepeatsItselfByteForByte) {
   EXPECT_EQ(write("a.json.gz"), write("b.json"));
   write("c.json.gz");
-  std::ifstream a(folder_ / "a.json.gz", std::ios::binary), c(folder_ / "c.json.gz", std::ios::binary);
+  std::ifstream a(folder_ / "a.json.gz", std::ios::binary),
+      c(folder_ / "c.json.gz", std::ios::binary);
   std::ostringstream bytes_a, bytes_c;
   bytes_a << a.rdbuf();
   bytes_c << c.rdbuf();
@@ -258,13 +265,15 @@ TEST_F(Written, LeavesNothingBehindWithoutClose) {
   EXPECT_TRUE(folder_.files().empty());
 }
 
-TEST_F(Written, RefusesAFolderThatIsNotThere) {
-  const fs::path path = (folder_ / "missing") / "trace.json";
-  EXPECT_THROW(PerfettoWriter(path, plan_, topology_, {}), InputError);
+TEST_F(Written, CreatesMissingFoldersAndRefusesWhatCannotBeOne) {
+  PerfettoWriter(folder_ / "new/below/trace.json", plan_, topology_, {}).close();
+  EXPECT_TRUE(fs::exists(folder_ / "new/below/trace.json"));
+  EXPECT_THROW(PerfettoWriter(folder_ / "new/below/trace.json/x.json", plan_, topology_, {}),
+               InputError);
 }
 
-// The largest file allowed is 4 KiB, so writing fails on the way. That must stop the run through progress()
-// and be told by close(), not unwind the engine; and no half trace may stay.
+// The largest file allowed is 4 KiB, so writing fails on the way. That must stop the run through
+// progress() and be told by close(), not unwind the engine; and no half trace may stay.
 TEST_F(Written, CancelsTheRunWhenTheDiskIsFull) {
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
@@ -291,7 +300,8 @@ std::int64_t resident_bytes() {
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 
-// A million slices in order on one stream, uncompressed about 160 MB: the process may not grow by 32 MiB.
+// A million slices in order on one stream, uncompressed about 160 MB: the process may not grow by
+// 32 MiB.
 TEST_F(Written, WritesAMillionSlicesInBoundedMemory) {
   const auto& body = plan_.programs[0].body;
   PerfettoWriter writer(folder_ / "large.json.gz", plan_, topology_, {});

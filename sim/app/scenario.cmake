@@ -1,0 +1,28 @@
+# Reads scenarios. Apart from the rest of the layer so that its tests need neither strategies nor
+# an engine.
+find_package(valijson REQUIRED)
+
+# The schemas are compiled in, so that a program moved elsewhere still validates.
+foreach(kind scenario model cluster)
+  set(file ${PROJECT_SOURCE_DIR}/scenarios/schema/${kind}.schema.json)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  string(TOUPPER ${kind} upper)
+  file(READ ${file} GPUTWIN_SCHEMA_${upper})
+endforeach()
+configure_file(scenario_schema_text.cpp.in scenario_schema_text.cpp @ONLY)
+
+add_library(gputwin_scenario STATIC
+  json_text.cpp
+  scenario.cpp
+  scenario_document.cpp
+  scenario_files.cpp
+  scenario_reader.cpp
+  scenario_rules.cpp
+  scenario_schema.cpp
+  set_path.cpp
+  suggestion.cpp
+  ${CMAKE_CURRENT_BINARY_DIR}/scenario_schema_text.cpp)
+add_library(gputwin::scenario ALIAS gputwin_scenario)
+target_link_libraries(gputwin_scenario
+  PUBLIC gputwin_flags gputwin::core nlohmann_json::nlohmann_json
+  PRIVATE fmt::fmt valijson)

@@ -1,0 +1,572 @@
+// What every kernel kind of sim/core/op.h computes, on dense row-major arrays of doubles.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/support/interpreter_state.h"
+
+namespace gputwin::interpreted {
+
+namespace {
+
+using Array = std::vector<double>;
+
+constexpr double kNormEpsilon = 1e-5;
+constexpr double kRopeBase = 10000.0;
+constexpr double kPi = 3.14159265358979323846;
+
+void need(bool condition, const std::string& what) {
+  if (!condition) throw Fault(what);
+}
+
+/// The `index`-th array, which must have `elements` elements.
+const Array& input(const Work& work, std::size_t index, std::int64_t elements) {
+  need(index < work.reads.size(), "an operand is missing");
+  need(static_cast<std::int64_t>(work.reads[index].size()) == elements,
+       "read " + std::to_string(index) + " has " + std::to_string(work.reads[index].size()) +
+           " elements where the dims say " + std::to_string(elements));
+  return work.reads[index];
+}
+
+Array& output(Work& work, std::size_t index, std::int64_t elements) {
+  need(index < work.writes.size(), "an output is missing");
+  need(static_cast<std::int64_t>(work.writes[index].size()) == elements,
+       "write " + std::to_string(index) + " has " + std::to_string(work.writes[index].size()) +
+           " elements where the dims say " + std::to_string(elements));
+  return work.writes[index];
+}
+
+/// Writes a value into an output marked "+=" in op.h.
+void accumulate(const Op& op, double& place, double value) {
+  place = op.accumulate ? place + value : value;
+}
+
+void gemm(Work& work) {
+  const Op& op = work.op;
+  const auto [m, n, k] = std::array{op.dims[0], op.dims[1], op.dims[2]};
+  const Array& a = input(work, 0, m * k);
+  const Array& b = input(work, 1, k * n);
+  Array& c = output(work, 0, m * n);
+  const Array* bias = work.reads.size() > 2 ? &input(work, 2, n) : nullptr;
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = bias ? (*bias)[j] : 0.0;
+      for (std::int64_t l = 0; l < k; ++l) {
+        sum += (op.trans_a ? a[l * m + i] : a[i * k + l]) * (op.trans_b ? b[j * k + l] : b[l * n + j]);
+      }
+      accumulate(op, c[i * n + j], sum);
+    }
+  }
+}
+
+/// Sizes of an attention op, and where its elements lie.
+struct Heads {
+  std::int64_t b, a, g, s, u, d;
+  explicit Heads(const Op& op)
+      : b(op.dims[0]), a(op.dims[1]), g(op.dims[2]), s(op.dims[3]), u(op.dims[4]), d(op.dims[5]) {
+    need(g > 0 && a % g == 0, "query heads are not a multiple of key heads");
+  }
+  std::int64_t query_size() const { return b * s * a * d; }
+  std::int64_t key_size() const { return b * u * g * d; }
+  std::int64_t score_size() const { return b * a * s * u; }
+  std::int64_t query(std::int64_t n, std::int64_t h, std::int64_t i) const {
+    return ((n * s + i) * a + h) * d;
+  }
+  std::int64_t key(std::int64_t n, std::int64_t h, std::int64_t j) const {
+    return ((n * u + j) * g + h / (a / g)) * d;
+  }
+  std::int64_t score(std::int64_t n, std::int64_t h, std::int64_t i) const {
+    return ((n * a + h) * s + i) * u;
+  }
+  double scale() const { return 1.0 / std::sqrt(static_cast<double>(d)); }
+
+  template <class Visit>  // visit(query offset, key offset, score offset) for every (query, key) pair
+  void each(Visit visit) const {
+    for (std::int64_t n = 0; n < b; ++n) {
+      for (std::int64_t h = 0; h < a; ++h) {
+        for (std::int64_t i = 0; i < s; ++i) {
+          for (std::int64_t j = 0; j < u; ++j) visit(query(n, h, i), key(n, h, j), score(n, h, i) + j);
+        }
+      }
+    }
+  }
+};
+
+/// scores = factor x rows . columns over the head size.
+Array products(const Heads& heads, const Array& left, const Array& right, double factor) {
+  Array result(static_cast<std::size_t>(heads.score_size()));
+  heads.each([&](std::int64_t q, std::int64_t k, std::int64_t s) {
+    double sum = 0.0;
+    for (std::int64_t x = 0; x < heads.d; ++x) sum += left[q + x] * right[k + x];
+    result[s] = factor * sum;
+  });
+  return result;
+}
+
+/// result of the query's shape: factor x scores times an array of the key's shape.
+Array toward_queries(const Heads& heads, const Array& scores, const Array& keys, double factor) {
+  Array result(static_cast<std::size_t>(heads.query_size()));
+  heads.each([&](std::int64_t q, std::int64_t k, std::int64_t s) {
+    for (std::int64_t x = 0; x < heads.d; ++x) result[q + x] += factor * scores[s] * keys[k + x];
+  });
+  return result;
+}
+
+/// result of the key's shape: factor x transposed scores times an array of the query's shape, summed over
+/// the query heads that share a key head.
+Array toward_keys(const Heads& heads, const Array& scores, const Array& queries, double factor) {
+  Array result(static_cast<std::size_t>(heads.key_size()));
+  heads.each([&](std::int64_t q, std::int64_t k, std::int64_t s) {
+    for (std::int64_t x = 0; x < heads.d; ++x) result[k + x] += factor * scores[s] * queries[q + x];
+  });
+  return result;
+}
+
+void attention_gemm(Work& work) {
+  const Heads heads(work.op);
+  const auto q = heads.query_size(), k = heads.key_size(), s = heads.score_size();
+  const OpKind kind = work.op.kind;
+  if (kind == OpKind::AttentionScores) {
+    output(work, 0, s) = products(heads, input(work, 0, q), input(work, 1, k), heads.scale());
+  } else if (kind == OpKind::AttentionContext) {
+    output(work, 0, q) = toward_queries(heads, input(work, 0, s), input(work, 1, k), 1.0);
+  } else if (kind == OpKind::AttentionGradProbs) {
+    output(work, 0, s) = products(heads, input(work, 0, q), input(work, 1, k), 1.0);
+  } else if (kind == OpKind::AttentionGradValue) {
+    output(work, 0, k) = toward_keys(heads, input(work, 0, s), input(work, 1, q), 1.0);
+  } else if (kind == OpKind::AttentionGradQuery) {
+    output(work, 0, q) = toward_queries(heads, input(work, 0, s), input(work, 1, k), heads.scale());
+  } else {
+    output(work, 0, k) = toward_keys(heads, input(work, 0, s), input(work, 1, q), heads.scale());
+  }
+}
+
+/// Softmax of each row of `u` scores. Causal: query i of s sees keys up to i + (u - s). Also the rows'
+/// log-sum-exp.
+Array softmax(const Array& scores, std::int64_t s, std::int64_t u, bool causal, Array* log_sums) {
+  Array probs(scores.size(), 0.0);
+  const std::int64_t rows = static_cast<std::int64_t>(scores.size()) / u;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t seen = causal ? std::min(u, row % s + (u - s) + 1) : u;
+    const double* from = scores.data() + row * u;
+    const double top = *std::max_element(from, from + seen);
+    double sum = 0.0;
+    for (std::int64_t j = 0; j < seen; ++j) sum += std::exp(from[j] - top);
+    for (std::int64_t j = 0; j < seen; ++j) probs[row * u + j] = std::exp(from[j] - top) / sum;
+    if (log_sums) (*log_sums)[row] = top + std::log(sum);
+  }
+  return probs;
+}
+
+Array softmax_backward(const Array& probs, const Array& grad, std::int64_t u) {
+  Array result(probs.size());
+  for (std::size_t row = 0; row < probs.size(); row += static_cast<std::size_t>(u)) {
+    double dot = 0.0;
+    for (std::int64_t j = 0; j < u; ++j) dot += probs[row + j] * grad[row + j];
+    for (std::int64_t j = 0; j < u; ++j) result[row + j] = probs[row + j] * (grad[row + j] - dot);
+  }
+  return result;
+}
+
+void softmax_kernel(Work& work) {
+  const auto& dims = work.op.dims;
+  const std::int64_t s = dims[2], u = dims[3], n = dims[0] * dims[1] * s * u;
+  if (work.op.kind == OpKind::SoftmaxForward) {
+    output(work, 0, n) = softmax(input(work, 0, n), s, u, work.op.causal, nullptr);
+  } else {
+    output(work, 0, n) = softmax_backward(input(work, 0, n), input(work, 1, n), u);
+  }
+}
+
+void flash(Work& work) {
+  const Heads heads(work.op);
+  const auto q = heads.query_size(), k = heads.key_size();
+  const std::int64_t rows = heads.b * heads.a * heads.s;
+  const Array scores = products(heads, input(work, 0, q), input(work, 1, k), heads.scale());
+  Array log_sums(static_cast<std::size_t>(rows));
+  const Array probs = softmax(scores, heads.s, heads.u, work.op.causal, &log_sums);
+  if (work.op.kind == OpKind::FlashForward) {
+    output(work, 0, q) = toward_queries(heads, probs, input(work, 2, k), 1.0);
+    output(work, 1, rows) = log_sums;
+    return;
+  }
+  const Array& forward_sums = input(work, 4, rows);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    need(std::abs(forward_sums[r] - log_sums[r]) < 1e-9, "flash backward got another log-sum-exp");
+  }
+  input(work, 3, q);
+  const Array& grad = input(work, 5, q);
+  const Array d_scores =
+      softmax_backward(probs, products(heads, grad, input(work, 2, k), 1.0), heads.u);
+  output(work, 0, q) = toward_queries(heads, d_scores, work.reads[1], heads.scale());
+  output(work, 1, k) = toward_keys(heads, d_scores, work.reads[0], heads.scale());
+  output(work, 2, k) = toward_keys(heads, probs, grad, 1.0);
+}
+
+void norm_forward(Work& work) {
+  const std::int64_t t = work.op.dims[0], h = work.op.dims[1];
+  const Array& x = input(work, 0, t * h);
+  const Array& gamma = input(work, 1, h);
+  const Array* beta = work.reads.size() > 2 ? &input(work, 2, h) : nullptr;
+  Array& y = output(work, 0, t * h);
+  Array& stats = output(work, 1, 2 * t);
+  for (std::int64_t r = 0; r < t; ++r) {
+    double mean = 0.0, square = 0.0;
+    if (work.op.norm == Norm::LayerNorm) {
+      for (std::int64_t c = 0; c < h; ++c) mean += x[r * h + c] / static_cast<double>(h);
+    }
+    for (std::int64_t c = 0; c < h; ++c) square += (x[r * h + c] - mean) * (x[r * h + c] - mean);
+    const double inverse = 1.0 / std::sqrt(square / static_cast<double>(h) + kNormEpsilon);
+    for (std::int64_t c = 0; c < h; ++c) {
+      y[r * h + c] = (x[r * h + c] - mean) * inverse * gamma[c] + (beta ? (*beta)[c] : 0.0);
+    }
+    stats[2 * r] = mean;
+    stats[2 * r + 1] = inverse;
+  }
+}
+
+void norm_backward(Work& work) {
+  const std::int64_t t = work.op.dims[0], h = work.op.dims[1];
+  const bool centred = work.op.norm == Norm::LayerNorm;
+  const Array& dy = input(work, 0, t * h);
+  const Array& x = input(work, 1, t * h);
+  const Array& gamma = input(work, 2, h);
+  const Array& stats = input(work, 3, 2 * t);
+  const Array* add = work.reads.size() > 4 ? &input(work, 4, t * h) : nullptr;
+  Array& dx = output(work, 0, t * h);
+  Array d_gamma(static_cast<std::size_t>(h)), d_beta(static_cast<std::size_t>(h));
+  for (std::int64_t r = 0; r < t; ++r) {
+    const double mean = stats[2 * r], inverse = stats[2 * r + 1];
+    double sum = 0.0, dot = 0.0;
+    for (std::int64_t c = 0; c < h; ++c) {
+      const double normed = (x[r * h + c] - mean) * inverse;
+      d_gamma[c] += dy[r * h + c] * normed;
+      d_beta[c] += dy[r * h + c];
+      sum += centred ? dy[r * h + c] * gamma[c] / static_cast<double>(h) : 0.0;
+      dot += dy[r * h + c] * gamma[c] * normed / static_cast<double>(h);
+    }
+    for (std::int64_t c = 0; c < h; ++c) {
+      const double normed = (x[r * h + c] - mean) * inverse;
+      dx[r * h + c] = inverse * (dy[r * h + c] * gamma[c] - sum - normed * dot) +
+                      (add ? (*add)[r * h + c] : 0.0);
+    }
+  }
+  for (std::int64_t c = 0; c < h; ++c) {
+    accumulate(work.op, output(work, 1, h)[c], d_gamma[c]);
+    if (work.writes.size() > 2) accumulate(work.op, output(work, 2, h)[c], d_beta[c]);
+  }
+}
+
+double activated(Activation activation, double x) {
+  switch (activation) {
+    case Activation::Gelu:
+    case Activation::Geglu: return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
+    case Activation::Relu: return x > 0 ? x : 0.0;
+    case Activation::SqRelu: return x > 0 ? x * x : 0.0;
+    case Activation::Swiglu: return x / (1.0 + std::exp(-x));
+  }
+  throw Fault("unknown activation");
+}
+
+double activation_slope(Activation activation, double x) {
+  switch (activation) {
+    case Activation::Gelu:
+    case Activation::Geglu:
+      return 0.5 * (1.0 + std::erf(x / std::sqrt(2.0))) +
+             x * std::exp(-0.5 * x * x) / std::sqrt(2.0 * kPi);
+    case Activation::Relu: return x > 0 ? 1.0 : 0.0;
+    case Activation::SqRelu: return x > 0 ? 2.0 * x : 0.0;
+    case Activation::Swiglu: {
+      const double sigmoid = 1.0 / (1.0 + std::exp(-x));
+      return sigmoid * (1.0 + x * (1.0 - sigmoid));
+    }
+  }
+  throw Fault("unknown activation");
+}
+
+/// The input of an activation with its bias added; read `first` is x, read `first + 1` the optional bias.
+Array biased(const Work& work, std::size_t first, std::int64_t rows, std::int64_t cols) {
+  Array x = input(work, first, rows * cols);
+  if (work.reads.size() > first + 1) {
+    const Array& bias = input(work, first + 1, cols);
+    for (std::int64_t k = 0; k < rows * cols; ++k) x[k] += bias[k % cols];
+  }
+  return x;
+}
+
+void activation_forward(Work& work) {
+  const std::int64_t t = work.op.dims[0], f = work.op.dims[1];
+  const bool gated = is_gated(work.op.activation);
+  const std::int64_t width = gated ? 2 * f : f;
+  const Array x = biased(work, 0, t, width);
+  Array& y = output(work, 0, t * f);
+  for (std::int64_t r = 0; r < t; ++r) {
+    for (std::int64_t c = 0; c < f; ++c) {
+      y[r * f + c] = activated(work.op.activation, x[r * width + c]) *
+                     (gated ? x[r * width + f + c] : 1.0);
+    }
+  }
+}
+
+void activation_backward(Work& work) {
+  const std::int64_t t = work.op.dims[0], f = work.op.dims[1];
+  const bool gated = is_gated(work.op.activation);
+  const std::int64_t width = gated ? 2 * f : f;
+  const Array& dy = input(work, 0, t * f);
+  const Array x = biased(work, 1, t, width);
+  Array& dx = output(work, 0, t * width);
+  for (std::int64_t r = 0; r < t; ++r) {
+    for (std::int64_t c = 0; c < f; ++c) {
+      const double gate = x[r * width + c], grad = dy[r * f + c];
+      const double up = gated ? x[r * width + f + c] : 1.0;
+      dx[r * width + c] = grad * up * activation_slope(work.op.activation, gate);
+      if (gated) dx[r * width + f + c] = grad * activated(work.op.activation, gate);
+    }
+  }
+  if (work.writes.size() < 2) return;
+  for (std::int64_t c = 0; c < width; ++c) {
+    double sum = 0.0;
+    for (std::int64_t r = 0; r < t; ++r) sum += dx[r * width + c];
+    accumulate(work.op, output(work, 1, width)[c], sum);
+  }
+}
+
+void bias_dropout_add(Work& work) {
+  need(work.op.dropout == 0.0f, "dropout is interpreted only when 0");
+  const std::int64_t t = work.op.dims[0], h = work.op.dims[1];
+  const Array& x = input(work, 0, t * h);
+  const bool has_bias = work.reads.size() > 2;
+  const Array& residual = input(work, has_bias ? 2 : 1, t * h);
+  Array& y = output(work, 0, t * h);
+  for (std::int64_t k = 0; k < t * h; ++k) {
+    y[k] = x[k] + (has_bias ? input(work, 1, h)[k % h] : 0.0) + residual[k];
+  }
+}
+
+void bias_grad(Work& work) {
+  const std::int64_t t = work.op.dims[0], h = work.op.dims[1];
+  const Array& dy = input(work, 0, t * h);
+  for (std::int64_t c = 0; c < h; ++c) {
+    double sum = 0.0;
+    for (std::int64_t r = 0; r < t; ++r) sum += dy[r * h + c];
+    accumulate(work.op, output(work, 0, h)[c], sum);
+  }
+}
+
+/// Rotates pairs (x, x + d/2) of the query and key heads of each row by position x base^(-2x/d).
+void rope(Work& work) {
+  const auto& dims = work.op.dims;
+  const std::int64_t t = dims[0], heads = dims[1] + dims[2], d = dims[3];
+  const std::int64_t sequence = dims[4] > 0 ? dims[4] : t;
+  need(!work.reads.empty() && work.reads.size() == work.writes.size(), "rope reads what it writes");
+  const std::int64_t elements = static_cast<std::int64_t>(work.reads[0].size());
+  need(t > 0 && elements % t == 0 && elements / t >= heads * d, "rope rows are too short");
+  const std::int64_t width = elements / t;
+  Array& y = output(work, 0, elements);
+  y = work.reads[0];
+  for (std::int64_t r = 0; r < t; ++r) {
+    for (std::int64_t k = 0; k < heads * d / 2; ++k) {
+      const std::int64_t x = k % (d / 2), at = r * width + (k / (d / 2)) * d + x;
+      const double exponent = -2.0 * static_cast<double>(x) / static_cast<double>(d);
+      const double position = static_cast<double>(r % sequence);
+      const double angle = (work.op.inverse ? -1.0 : 1.0) * position * std::pow(kRopeBase, exponent);
+      const double first = y[at], second = y[at + d / 2];
+      y[at] = first * std::cos(angle) - second * std::sin(angle);
+      y[at + d / 2] = first * std::sin(angle) + second * std::cos(angle);
+    }
+  }
+}
+
+void embedding(Work& work) {
+  const std::int64_t t = work.op.dims[0], h = work.op.dims[1], v = work.op.dims[2];
+  const bool forward = work.op.kind == OpKind::EmbeddingForward;
+  const Array& tokens = input(work, 0, t);
+  const Array& from = input(work, 1, forward ? v * h : t * h);
+  Array& to = output(work, 0, forward ? t * h : v * h);
+  if (forward || !work.op.accumulate) std::fill(to.begin(), to.end(), 0.0);
+  for (std::int64_t r = 0; r < t; ++r) {
+    const std::int64_t row = std::llround(tokens[r]) - work.member * v;
+    if (row < 0 || row >= v) continue;
+    for (std::int64_t c = 0; c < h; ++c) {
+      if (forward) to[r * h + c] = from[row * h + c];
+      else to[row * h + c] += from[r * h + c];
+    }
+  }
+}
+
+/// Learned positions: row r of shard `member` takes table row (member t + r) mod (rows of the table).
+void position(Work& work) {
+  const std::int64_t t = work.op.dims[0], h = work.op.dims[1];
+  const bool forward = work.op.kind == OpKind::PositionAdd;
+  const Array& x = input(work, 0, t * h);
+  need(!forward || work.reads.size() > 1, "the position table is missing");
+  need(!work.writes.empty(), "an output is missing");
+  const std::int64_t size =
+      static_cast<std::int64_t>(forward ? work.reads[1].size() : work.writes[0].size());
+  need(size > 0 && size % h == 0, "the position table has other columns");
+  Array& to = output(work, 0, forward ? t * h : size);
+  if (!forward && !work.op.accumulate) std::fill(to.begin(), to.end(), 0.0);
+  const std::int64_t first = work.member * t * h;
+  for (std::int64_t k = 0; k < t * h; ++k) {
+    if (forward) to[k] = x[k] + work.reads[1][(first + k) % size];
+    else to[(first + k) % size] += x[k];
+  }
+}
+
+void logits_max(Work& work) {
+  const std::int64_t t = work.op.dims[0], v = work.op.dims[1];
+  const Array& logits = input(work, 0, t * v);
+  for (std::int64_t r = 0; r < t; ++r) {
+    output(work, 0, t)[r] = *std::max_element(&logits[r * v], &logits[r * v] + v);
+  }
+}
+
+/// Sum of exp(logit - max) over this shard of the vocabulary, and the target's logit if it lies in it.
+void logits_sum(Work& work) {
+  const std::int64_t t = work.op.dims[0], v = work.op.dims[1];
+  const Array& logits = input(work, 0, t * v);
+  const Array& top = input(work, 1, t);
+  const Array& targets = input(work, 2, t);
+  Array& sums = output(work, 0, 2 * t);
+  for (std::int64_t r = 0; r < t; ++r) {
+    double sum = 0.0;
+    for (std::int64_t c = 0; c < v; ++c) sum += std::exp(logits[r * v + c] - top[r]);
+    const std::int64_t target = std::llround(targets[r]) - work.member * v;
+    sums[2 * r] = sum;
+    sums[2 * r + 1] = target >= 0 && target < v ? logits[r * v + target] : 0.0;
+  }
+}
+
+void loss_from_sums(Work& work) {
+  const std::int64_t t = work.op.dims[0];
+  const Array& top = input(work, 0, t);
+  const Array& sums = input(work, 1, 2 * t);
+  double loss = 0.0;
+  for (std::int64_t r = 0; r < t; ++r) loss += top[r] + std::log(sums[2 * r]) - sums[2 * r + 1];
+  accumulate(work.op, output(work, 0, 1)[0], loss * static_cast<double>(work.op.scale));
+}
+
+void cross_entropy_backward(Work& work) {
+  const std::int64_t t = work.op.dims[0], v = work.op.dims[1];
+  const Array& logits = input(work, 0, t * v);
+  const Array& top = input(work, 1, t);
+  const Array& sums = input(work, 2, 2 * t);
+  const Array& targets = input(work, 3, t);
+  Array& grad = output(work, 0, t * v);
+  for (std::int64_t r = 0; r < t; ++r) {
+    const std::int64_t target = std::llround(targets[r]) - work.member * v;
+    for (std::int64_t c = 0; c < v; ++c) {
+      const double prob = std::exp(logits[r * v + c] - top[r]) / sums[2 * r];
+      grad[r * v + c] = (prob - (c == target ? 1.0 : 0.0)) * static_cast<double>(work.op.scale);
+    }
+  }
+}
+
+void copy_through(Work& work) {
+  need(!work.reads.empty() && work.op.dropout == 0.0f, "a copy needs a source and no dropout");
+  const bool own_part = work.op.kind == OpKind::CastCopy && work.op.slot.valid();
+  const std::int64_t n = own_part ? work.op.dims[0] : static_cast<std::int64_t>(work.reads[0].size());
+  const std::int64_t first = own_part ? work.member * n : 0;
+  need(first + n <= static_cast<std::int64_t>(work.reads[0].size()), "the own part leaves the source");
+  const auto from = work.reads[0].begin() + first;
+  output(work, 0, n).assign(from, from + n);
+}
+
+void elementwise(Work& work) {
+  const std::int64_t n = work.op.dims[0];
+  if (work.op.kind == OpKind::Zero) {
+    std::fill(output(work, 0, n).begin(), output(work, 0, n).end(), 0.0);
+    return;
+  }
+  const Array& x = input(work, 0, n);
+  if (work.op.kind == OpKind::SumOfSquares) {
+    double sum = 0.0;
+    for (double value : x) sum += value * value;
+    accumulate(work.op, output(work, 0, 1)[0], sum);
+    return;
+  }
+  const Array& y = input(work, 1, n);
+  for (std::int64_t k = 0; k < n; ++k) output(work, 0, n)[k] = x[k] + y[k];
+}
+
+void adam(Work& work) {
+  const std::int64_t n = work.op.dims[0];
+  const Array& grad = input(work, 0, n);
+  const double norm = work.reads.size() > 1 ? std::sqrt(input(work, 1, 1)[0]) : 0.0;
+  const double clip = norm > work.options.clip_norm ? work.options.clip_norm / norm : 1.0;
+  constexpr double kBeta1 = 0.9, kBeta2 = 0.95;
+  const double correction1 = 1.0 - std::pow(kBeta1, work.step);
+  const double correction2 = 1.0 - std::pow(kBeta2, work.step);
+  // Without a master copy (three outputs) the weight itself is updated.
+  const bool has_master = work.writes.size() > 3;
+  Array& first = output(work, has_master ? 1 : 0, n);
+  Array& second = output(work, has_master ? 2 : 1, n);
+  Array& master = output(work, has_master ? 0 : 2, n);
+  for (std::int64_t k = 0; k < n; ++k) {
+    const double g = grad[k] * clip;
+    first[k] = kBeta1 * first[k] + (1.0 - kBeta1) * g;
+    second[k] = kBeta2 * second[k] + (1.0 - kBeta2) * g * g;
+    master[k] -= work.options.learning_rate * (first[k] / correction1) /
+                 (std::sqrt(second[k] / correction2) + work.options.adam_epsilon);
+  }
+  if (has_master) output(work, 3, n) = master;
+}
+
+}  // namespace
+
+bool reads_output(const Op& op, std::size_t index) {
+  if (op.kind == OpKind::AdamStep || op.kind == OpKind::CpuAdam) return index < 3;
+  if (op.kind == OpKind::NormBackward || op.kind == OpKind::ActivationBackward) {
+    return op.accumulate && index > 0;
+  }
+  return op.accumulate;
+}
+
+void compute(Work& work) {
+  switch (work.op.kind) {
+    case OpKind::Gemm: return gemm(work);
+    case OpKind::AttentionScores:
+    case OpKind::AttentionContext:
+    case OpKind::AttentionGradProbs:
+    case OpKind::AttentionGradValue:
+    case OpKind::AttentionGradQuery:
+    case OpKind::AttentionGradKey: return attention_gemm(work);
+    case OpKind::SoftmaxForward:
+    case OpKind::SoftmaxBackward: return softmax_kernel(work);
+    case OpKind::FlashForward:
+    case OpKind::FlashBackward: return flash(work);
+    case OpKind::NormForward: return norm_forward(work);
+    case OpKind::NormBackward: return norm_backward(work);
+    case OpKind::ActivationForward: return activation_forward(work);
+    case OpKind::ActivationBackward: return activation_backward(work);
+    case OpKind::BiasDropoutAdd: return bias_dropout_add(work);
+    case OpKind::BiasGrad: return bias_grad(work);
+    case OpKind::Rope: return rope(work);
+    case OpKind::EmbeddingForward:
+    case OpKind::EmbeddingBackward: return embedding(work);
+    case OpKind::PositionAdd:
+    case OpKind::PositionGrad: return position(work);
+    case OpKind::LogitsMax: return logits_max(work);
+    case OpKind::LogitsSum: return logits_sum(work);
+    case OpKind::LossFromSums: return loss_from_sums(work);
+    case OpKind::CrossEntropyBackward: return cross_entropy_backward(work);
+    case OpKind::DropoutBackward:
+    case OpKind::CastCopy:
+    case OpKind::CopyBytes: return copy_through(work);
+    case OpKind::Add:
+    case OpKind::Zero:
+    case OpKind::SumOfSquares: return elementwise(work);
+    case OpKind::AdamStep:
+    case OpKind::CpuAdam: return adam(work);
+    case OpKind::Opaque: throw Fault("an opaque kernel has no meaning");
+    case OpKind::AllReduce:
+    case OpKind::AllGather:
+    case OpKind::ReduceScatter:
+    case OpKind::AllToAll:
+    case OpKind::Broadcast:
+    case OpKind::SendTo:
+    case OpKind::RecvFrom: throw Fault("a communication op stands in a kernel");
+  }
+}
+
+}  // namespace gputwin::interpreted

@@ -1,0 +1,75 @@
+#include "hwmodels/flops.h"
+
+#include <gtest/gtest.h>
+
+namespace gputwin {
+namespace {
+
+Transformer gpt3() {
+  Transformer t;
+  t.layers = 96, t.hidden = 12288, t.heads = t.kv_heads = 96, t.head_dim = 128;
+  t.ffn = 49152, t.vocab = 51200;
+  return t;
+}
+
+// Narayanan et al. (SC 2021): 96 B s l h^2 (1 + s/6h + V/16lh) with full recomputation. B = 1536, s
+// = 2048, l = 96, h = 12288, V = 51200: 96 x 1536 x 2048 x 96 x 12288^2 = 4.3775e18, times 1 +
+// 0.027778 + 0.0027127.
+TEST(Flops, EqualTheMegatronFormula) {
+  const Job job{.sequence = 2048, .global_batch = 1536};
+  Layout layout;
+  layout.recompute = Recompute::Full;
+  const double base = 96.0 * 1536 * 2048 * 96 * 12288.0 * 12288.0;
+  const double with = base * (1 + 2048.0 / (6 * 12288) + 51200.0 / (16.0 * 96 * 12288));
+  const double without = base * 3 / 4 * (1 + 2048.0 / (6 * 12288) + 51200.0 / (12.0 * 96 * 12288));
+  const IterationFlops flops = iteration_flops(gpt3(), job, layout, FlopsConvention::Megatron);
+  EXPECT_NEAR(flops.hardware.value / with, 1.0, 1e-12);
+  EXPECT_NEAR(flops.model.value / without, 1.0, 1e-12);
+  // 140 TFLOP/s per GPU on 1,024 GPUs, as published, is 31.5 s.
+  EXPECT_NEAR(flops.hardware.value / 1024 / 140e12, 31.5, 0.1);
+}
+
+// s = 2048: the causal count of attention is (s + 1) / 2s = 0.50024 of the full square.
+TEST(Flops, CausalConventionCountsPairsBelowTheDiagonal) {
+  const Job job{.sequence = 2048, .global_batch = 1};
+  const Layout layout;
+  const double full =
+      iteration_flops(gpt3(), job, layout, FlopsConvention::Megatron).model.value;
+  const double causal = iteration_flops(gpt3(), job, layout, FlopsConvention::Causal).model.value;
+  const double attention = 3.0 * 96 * 4 * 2048 * 2048 * 12288.0;
+  EXPECT_NEAR((full - causal) / (attention * (1 - 2049.0 / 4096)), 1.0, 1e-9);
+}
+
+// Hardware FLOPs count what runs twice: nothing, the attention core, whole layers, or some layers.
+TEST(Flops, HardwareCountsWhatIsRecomputed) {
+  const Job job{.sequence = 2048, .global_batch = 1};
+  Layout layout;
+  const auto extra = [&] {
+    const IterationFlops f = iteration_flops(gpt3(), job, layout, FlopsConvention::Megatron);
+    return f.hardware.value - f.model.value;
+  };
+  EXPECT_EQ(extra(), 0.0);
+  layout.recompute = Recompute::Selective;
+  const double core = 4.0 * 2048 * 2048 * 12288.0;
+  EXPECT_NEAR(extra() / (96 * core), 1.0, 1e-9);
+  layout.recompute = Recompute::Full;
+  const double layer = 24.0 * 2048 * 12288.0 * 12288.0 + core;
+  EXPECT_NEAR(extra() / (96 * layer), 1.0, 1e-9);
+  layout.recompute = Recompute::Block;
+  layout.recompute_layers = 5;
+  EXPECT_NEAR(extra() / (5 * layer), 1.0, 1e-9);  // one chunk
+}
+
+// Llama-like: h = 4096, 32 heads and 8 key/value heads of 128, gated MLP of 14336. Weights of a
+// layer: 4096 x (4096 + 2 x 1024) + 4096^2 + 3 x 4096 x 14336 = 218,103,808.
+TEST(Flops, CountGroupedQueriesAndGatedMlps) {
+  Transformer t;
+  t.layers = 1, t.hidden = 4096, t.heads = 32, t.kv_heads = 8, t.head_dim = 128;
+  t.ffn = 14336, t.vocab = 0, t.activation = Activation::Swiglu;
+  const Job job{.sequence = 1, .global_batch = 1};
+  const double flops = iteration_flops(t, job, Layout{}, FlopsConvention::Megatron).model.value;
+  EXPECT_NEAR(flops, 3 * (2.0 * 218'103'808 + 4.0 * 4096), 1.0);
+}
+
+}  // namespace
+}  // namespace gputwin

@@ -1,0 +1,278 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "hwmodels/kernels/attention.h"
+#include "hwmodels/kernels/gemm.h"
+#include "hwmodels/kernels/memory_bound.h"
+#include "tests/unit/hwmodels/world.h"
+
+namespace gputwin {
+namespace {
+
+// Round numbers: 100 SMs of 1 TFLOP/s each, 1 TB/s; efficiency of a 256 x 128 tile 1 - exp(-0.1 x
+// 181.02 / 64).
+Device round_device() {
+  Device device;
+  device.sms = 100;
+  device.peak[static_cast<std::size_t>(DType::Bf16)] = FlopsPerSecond(100e12);
+  device.peak[static_cast<std::size_t>(DType::F16)] = FlopsPerSecond(100e12);
+  device.peak[static_cast<std::size_t>(DType::F32)] = FlopsPerSecond(10e12);
+  device.memory_bandwidth = BytesPerSecond(1e12);
+  device.gemm.start_up = Seconds(1e-6);
+  device.gemm.tile_efficiency = 1.0;
+  device.gemm.tile_saturation = 0.1;
+  device.gemm.memory_efficiency = 1.0;
+  device.gemm.norm_exponent = 1.0;
+  device.gemm.split_cost = Seconds(1.0);  // no split-K unless a test lowers it
+  device.attention.kernels[static_cast<std::size_t>(AttentionKernel::Flash2)] = {
+      FlopsPerSecond(50e12), FlopsPerSecond(40e12)};
+  device.attention.misaligned_head_time = 9.0;
+  device.attention.small_head_rate = 0.5;
+  device.attention.start_up = Seconds(2e-6);
+  device.memory_bound = {Seconds(3e-6), 0.8, 0.5, 0.4, 0.6, 0.5, 0.7};
+  return device;
+}
+
+constexpr double kBigTile = 65.536e-6;  // 2 x 256 x 128 x 1000 FLOPs on one SM
+const double kBigTileEfficiency = 1.0 - std::exp(-0.1 * std::sqrt(32768.0) / 64.0);
+
+// 10 x 10 tiles of 256 x 128 fill 100 SMs once: t = 1 us + 65.536 us / 0.2464.
+TEST(Gemm, OneFullWave) {
+  const Cost cost = gemm_cost(round_device(), {.m = 2560, .n = 1280, .k = 1000});
+  EXPECT_NEAR(cost.time.value, 1e-6 + kBigTile / kBigTileEfficiency, 1e-12);
+  EXPECT_NEAR(cost.term(Term::Wave).value, 0.0, 1e-15);
+  EXPECT_STREQ(cost.op_class, "gemm");
+}
+
+// One row more needs a second wave of the big tile (11 x 10 tiles); every smaller tile is slower
+// still: 128 x 128 takes 3 waves of 32.768 us / 0.1813.
+TEST(Gemm, OneRowMoreCostsAWave) {
+  const Cost cost = gemm_cost(round_device(), {.m = 2561, .n = 1280, .k = 1000});
+  EXPECT_NEAR(cost.time.value, 1e-6 + 2 * kBigTile / kBigTileEfficiency, 1e-12);
+  // Of 200 places the 110 tiles leave 90 empty.
+  EXPECT_NEAR(cost.term(Term::Wave).value, 0.9 * kBigTile / kBigTileEfficiency, 1e-12);
+}
+
+// With p = 1 compute and memory add up: 1 MB at 1 TB/s is 1 us more.
+TEST(Gemm, MemoryJoinsByThePNorm) {
+  const Device device = round_device();
+  const GemmShape shape{.m = 2560, .n = 1280, .k = 1000};
+  GemmShape with_bytes = shape;
+  with_bytes.traffic = Bytes(1'000'000);
+  EXPECT_NEAR(gemm_cost(device, with_bytes).time.value - gemm_cost(device, shape).time.value, 1e-6,
+              1e-12);
+}
+
+// One tile with k = 6,400 leaves 99 SMs idle; 16 slices of 400 take 1/16 of its time plus the
+// reduction.
+TEST(Gemm, SplitsDeepProducts) {
+  Device device = round_device();
+  device.gemm.split_cost = Seconds(5e-6);
+  const Cost cost = gemm_cost(device, {.m = 16, .n = 64, .k = 6400});
+  const double efficiency = 1.0 - std::exp(-0.1 * 32.0 / 64.0);
+  const double whole = 2.0 * 16 * 64 * 6400 / 1e12 / efficiency;
+  EXPECT_NEAR(cost.time.value, 1e-6 + whole / 16 + 5e-6, 1e-12);
+  EXPECT_NEAR(cost.term(Term::SplitK).value, 5e-6, 1e-15);
+}
+
+// GEMMs of a GPT-3 175B layer, tp 8, 2,048 tokens, on an A100: QKV 2048 x 4608 x 12288 and both MLP
+// products reach 0.75-0.86 of 312 TFLOP/s; the attention output (k = 1536) has short sums and
+// reaches 0.65-0.75.
+TEST(Gemm, FlagshipShapesOnA100) {
+  const Device a100 = load_device(test::data_folder() + "/devices/a100-sxm-80gb.json");
+  const auto share = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    const Cost cost =
+        gemm_cost(a100, {.m = m, .n = n, .k = k, .traffic = Bytes(2 * (m * k + k * n + m * n))});
+    return 2.0 * static_cast<double>(m * n * k) / cost.time.value / 312e12;
+  };
+  EXPECT_THAT(share(2048, 4608, 12288), testing::AllOf(testing::Gt(0.75), testing::Lt(0.86)));
+  EXPECT_THAT(share(2048, 6144, 12288), testing::AllOf(testing::Gt(0.75), testing::Lt(0.86)));
+  EXPECT_THAT(share(2048, 12288, 6144), testing::AllOf(testing::Gt(0.75), testing::Lt(0.86)));
+  EXPECT_THAT(share(2048, 12288, 1536), testing::AllOf(testing::Gt(0.65), testing::Lt(0.75)));
+}
+
+// Weight gradients read and write their fp32 result: dW[1024, 1024] over 8 tokens moves 8 MiB + 32
+// KiB.
+TEST(Gemm, AccumulationReadsTheResultFirst) {
+  const Topology topology(test::nvswitch_cluster("a100-sxm-80gb", 1, 300, 25));
+  const HardwareModel model(topology, Job{.stack = "default"}, test::data_folder());
+  Op op{.kind = OpKind::Gemm, .dtype = DType::F16, .out = DType::F32, .trans_a = true};
+  op.dims = {1024, 1024, 8};
+  const Bytes read(2 * 2 * 1024 * 8), written(4 * 1024 * 1024);
+  const double plain = model.kernel(op, read, written, DeviceKindId(0)).term(Term::Memory).value;
+  op.accumulate = true;
+  const double added = model.kernel(op, read, written, DeviceKindId(0)).term(Term::Memory).value;
+  const double read_bytes = 32768, result = 4194304;
+  EXPECT_NEAR(added / plain, (read_bytes + 2 * result) / (read_bytes + result), 1e-9);
+}
+
+// Peaks differ by 10: fp32 products take 10 times as long as bf16 ones, start-up apart.
+TEST(Gemm, FollowsThePeakOfItsFormat) {
+  const Device device = round_device();
+  const Cost half = gemm_cost(device, {.m = 2560, .n = 1280, .k = 1000});
+  const Cost full = gemm_cost(device, {.m = 2560, .n = 1280, .k = 1000, .dtype = DType::F32});
+  EXPECT_NEAR((full.time.value - 1e-6) / (half.time.value - 1e-6), 10.0, 1e-9);
+}
+
+Op attention(OpKind kind, std::int64_t b, std::int64_t a, std::int64_t s, std::int64_t d,
+             bool causal) {
+  Op op{.kind = kind, .dtype = DType::Bf16, .out = DType::Bf16};
+  op.causal = causal;
+  op.attention = AttentionKernel::Flash2;
+  op.dims = {b, a, a, s, s, d};
+  return op;
+}
+
+// b a = 200 heads, s = 1024: 8 x 8 tiles, of which 36 at or below the diagonal. A tile is 4 x 128^3
+// = 8.389 MFLOP: 200 x 64 x 8.389e6 / 50e12 = 2.1475 ms without mask, 36/64 of it with.
+TEST(Flash, CausalMaskSkipsTilesAboveTheDiagonal) {
+  const Device device = round_device();
+  const Cost all =
+      flash_cost(device, attention(OpKind::FlashForward, 2, 100, 1024, 128, false), Bytes(0));
+  const Cost causal =
+      flash_cost(device, attention(OpKind::FlashForward, 2, 100, 1024, 128, true), Bytes(0));
+  EXPECT_NEAR(all.time.value, 2e-6 + 200 * 64 * 4.0 * 128 * 128 * 128 / 50e12, 1e-12);
+  EXPECT_NEAR(causal.time.value - 2e-6, (all.time.value - 2e-6) * 36 / 64, 1e-12);
+}
+
+// Backward: 2.5 x the FLOPs at 40 instead of 50 TFLOP/s.
+TEST(Flash, BackwardDoesFiveProducts) {
+  const Device device = round_device();
+  const double forward =
+      flash_cost(device, attention(OpKind::FlashForward, 2, 100, 1024, 128, true), Bytes(0))
+          .time.value;
+  const double backward =
+      flash_cost(device, attention(OpKind::FlashBackward, 2, 100, 1024, 128, true), Bytes(0))
+          .time.value;
+  EXPECT_NEAR((backward - 2e-6) / (forward - 2e-6), 2.5 * 50 / 40, 1e-9);
+}
+
+// One head of 1,024 queries: 8 rows of tiles on 100 SMs. The last row's 8 tiles, on one SM of 0.5
+// TFLOP/s, take 8 x 8.389e6 / 0.5e12 = 134.2 us, while all 36 tiles spread evenly would take 6 us.
+TEST(Flash, FewHeadsWaitForTheLongestRow) {
+  const Cost cost =
+      flash_cost(round_device(), attention(OpKind::FlashForward, 1, 1, 1024, 128, true), Bytes(0));
+  EXPECT_NEAR(cost.time.value, 2e-6 + 8 * 4.0 * 128 * 128 * 128 / 0.5e12, 1e-12);
+}
+
+TEST(Flash, PricesKernelsTheDeviceLacksAndSaysSo) {
+  Op op = attention(OpKind::FlashForward, 2, 100, 1024, 128, true);
+  const Cost known = flash_cost(round_device(), op, Bytes(0));
+  op.attention = AttentionKernel::Flash3;
+  const Cost lacking = flash_cost(round_device(), op, Bytes(0));
+  EXPECT_EQ(known.time.value, lacking.time.value);
+  EXPECT_FALSE(known.extrapolated);
+  EXPECT_TRUE(lacking.extrapolated);
+}
+
+// S = Q K^T of 2 x 50 heads: tiles of all heads fill the waves. s = u = 256, k = 1000: 100 heads x
+// 2 tiles of 256 x 128 are two full waves.
+TEST(UnfusedAttention, CountsTheTilesOfAllHeads) {
+  const Cost cost = attention_gemm_cost(
+      round_device(), attention(OpKind::AttentionScores, 2, 50, 256, 1000, true), Bytes(0));
+  EXPECT_NEAR(cost.time.value, 1e-6 + 2 * kBigTile / kBigTileEfficiency, 1e-12);
+}
+
+// Head sizes 104 and 108 have about the same work; 108 is no multiple of 8 and pays the factor 9.
+TEST(UnfusedAttention, MisalignedHeadsAreSlow) {
+  const Device device = round_device();
+  const auto time = [&](std::int64_t d) {
+    return attention_gemm_cost(device, attention(OpKind::AttentionScores, 2, 50, 256, d, true),
+                               Bytes(0))
+        .time.value;
+  };
+  EXPECT_NEAR(time(108) / time(104), 9.0, 0.5);
+}
+
+// t = 3 us + bytes / (eff 1 TB/s). Add of three 1 MB arrays at 0.8: 3.75 us more. The norm runs at
+// 0.5.
+TEST(MemoryBound, StartUpPlusBytes) {
+  const Device device = round_device();
+  Op op{.kind = OpKind::Add, .dtype = DType::F16, .out = DType::F16};
+  EXPECT_NEAR(memory_bound_cost(device, op, Bytes(2'000'000), Bytes(1'000'000)).time.value, 6.75e-6,
+              1e-15);
+  op.kind = OpKind::NormForward;
+  EXPECT_NEAR(memory_bound_cost(device, op, Bytes(1'000'000), Bytes(1'000'000)).time.value, 7e-6,
+              1e-15);
+}
+
+// `fused` says how many launches one kernel saves; its device time is that of its bytes.
+TEST(MemoryBound, FusionSavesOnlyLaunches) {
+  Op op{.kind = OpKind::BiasDropoutAdd, .dtype = DType::F16, .out = DType::F16};
+  op.dims = {100, 100};
+  const double one = memory_bound_cost(round_device(), op, Bytes(1000), Bytes(1000)).time.value;
+  op.fused = 3;
+  EXPECT_EQ(memory_bound_cost(round_device(), op, Bytes(1000), Bytes(1000)).time.value, one);
+}
+
+// A table of 50,000 rows of 1,000 halves is 100 MB, but 10 tokens read 10 rows: 20 kB in, 20 kB
+// out.
+TEST(MemoryBound, EmbeddingReadsTheRowsItNeeds) {
+  Op op{.kind = OpKind::EmbeddingForward, .dtype = DType::F16, .out = DType::F16};
+  op.dims = {10, 1000, 50'000};
+  EXPECT_EQ(moved_bytes(op, Bytes(100'000'080), Bytes(20'000)).value, 40'000);
+}
+
+// Causal softmax reads half of the scores and writes all; dropout reads and writes them again and a
+// mask.
+TEST(MemoryBound, SoftmaxReadsBelowTheDiagonal) {
+  Op op{.kind = OpKind::SoftmaxForward, .dtype = DType::F16, .out = DType::F16};
+  op.dims = {1, 1, 100, 100};
+  op.causal = true;
+  EXPECT_EQ(moved_bytes(op, Bytes(20'000), Bytes(20'000)).value, 30'000);
+  op.dropout = 0.1f;
+  EXPECT_EQ(moved_bytes(op, Bytes(20'000), Bytes(20'000)).value, 30'000 + 40'000 + 10'000);
+}
+
+// Per element: gradient 4 read; master, m, v 12 written and read back; weight 2 written: 30 bytes.
+TEST(MemoryBound, AdamReadsBackItsStates) {
+  Op op{.kind = OpKind::AdamStep, .dtype = DType::F32, .out = DType::F16};
+  op.dims = {1000};
+  EXPECT_EQ(moved_bytes(op, Bytes(4000), Bytes(14'000)).value, 30'000);
+}
+
+// 16 cores and 50 GB/s per GPU: 9.6e8 elements take 1 s of cores, but 28 B each at 30 GB/s take
+// 0.896 s.
+TEST(HostAdam, CoresOrMemoryLimit) {
+  NodeType node;
+  node.gpus = 8;
+  node.host = {2, 128, Bytes(0), BytesPerSecond(400e9)};
+  EXPECT_NEAR(cpu_adam_cost(node, 960'000'000).time.value, 1.0, 1e-12);
+  node.host.dram = BytesPerSecond(200e9);
+  EXPECT_NEAR(cpu_adam_cost(node, 960'000'000).time.value, 2 * 0.896, 1e-12);
+}
+
+// Pinned: 32 GB/s x 0.8 = 25.6 GB/s, so 256 MB take 10 ms and a start-up of 10 us; pageable 2.5 x
+// the former.
+TEST(Copies, PinnedAndPageable) {
+  const Topology topology(test::nvswitch_cluster("a100-sxm-80gb", 1, 300, 25));
+  const HardwareModel model(topology, Job{.stack = "default"}, test::data_folder());
+  const Bytes bytes(256'000'000);
+  EXPECT_NEAR(model.copy(CopyKind::HostToDevice, bytes, true, GpuId(3)).time.value, 10.01e-3, 1e-9);
+  EXPECT_NEAR(model.copy(CopyKind::DeviceToHost, bytes, false, GpuId(3)).time.value, 25.01e-3,
+              1e-9);
+}
+
+// Every kernel kind has a finite, positive price and names its model and class.
+TEST(HardwareModel, PricesEveryKernelKind) {
+  const Topology topology(test::nvswitch_cluster("h100-sxm-80gb", 1, 450, 50));
+  const HardwareModel model(topology, Job{.stack = "default"}, test::data_folder());
+  for (int k = 0; k < static_cast<int>(OpKind::AllReduce); ++k) {
+    Op op{.kind = static_cast<OpKind>(k), .dtype = DType::Bf16, .out = DType::Bf16};
+    op.attention = AttentionKernel::Flash2;
+    op.dims = {64, 64, 64, 64, 64, 64};
+    op.flops = Flops(1e9);
+    const Cost cost = model.kernel(op, Bytes(1 << 20), Bytes(1 << 20), DeviceKindId(0));
+    EXPECT_GT(cost.time.value, 0) << k;
+    EXPECT_TRUE(std::isfinite(cost.time.value)) << k;
+    EXPECT_LT(cost.low, 1.0) << k;
+    EXPECT_GT(cost.high, 1.0) << k;
+    EXPECT_STRNE(cost.model, "") << k;
+    EXPECT_STRNE(cost.op_class, "") << k;
+  }
+}
+
+}  // namespace
+}  // namespace gputwin
