@@ -8,9 +8,9 @@ namespace {
 constexpr std::array<StepEntry, 5> kSteps{{
     {"lower", "kernels, collectives and buffers of every stage, by layer and phase"},
     {"recompute", "forward operations repeated in backward instead of keeping their results"},
+    {"derive", "the events between streams that data demands, allocation at first use, freeing after the last"},
     {"schedule", "the order of passes over micro-batches, and the messages between stages"},
-    {"synchronise", "the events between streams that data demands"},
-    {"place_memory", "allocation at first use and freeing after the last"},
+    {"verify", "matching sequences, events, liveness and bytes of the finished plan"},
 }};
 
 constexpr std::array<ScheduleEntry, 4> kSchedules{{

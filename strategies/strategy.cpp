@@ -2,7 +2,6 @@
 
 #include <chrono>
 
-#include "sim/core/plan_builder.h"
 #include "sim/core/verify.h"
 #include "strategies/lowering/transformer.h"
 #include "strategies/passes/recompute.h"
@@ -30,19 +29,6 @@ class Stopwatch {
   std::vector<StepTime>* times_;
 };
 
-Plan synchronised(Plan plan) {
-  for (Program& program : plan.programs) {
-    program.buffers = used_buffers(plan, program);
-    synchronise(plan, program);
-  }
-  return plan;
-}
-
-Plan placed(Plan plan) {
-  for (Program& program : plan.programs) place_memory(plan, program);
-  return plan;
-}
-
 }  // namespace
 
 std::vector<StepInfo> steps() {
@@ -64,10 +50,13 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
   Lowered lowered = watch.run(
       "recompute", [&] { return recompute(std::move(std::get<Lowered>(outcome))); });
   const std::vector<StageTable> tables = schedule_tables(layout, lowered.micro_batches);
-  Plan plan = watch.run("schedule", [&] { return emit(std::move(lowered), tables); });
-  plan = watch.run("synchronise", [&] { return synchronised(std::move(plan)); });
-  plan = watch.run("place_memory", [&] { return placed(std::move(plan)); });
-  verify_or_throw(plan, "place_memory");
+  Templates templates =
+      watch.run("derive", [&] { return derive_templates(std::move(lowered)); });
+  Plan plan = watch.run("schedule", [&] { return emit(std::move(templates), tables); });
+  watch.run("verify", [&] {
+    verify_or_throw(plan, "schedule");
+    return 0;
+  });
   return plan;
 }
 

@@ -30,9 +30,9 @@ struct Layout {
   std::int64_t micro_batch = 1;  // samples
   Recompute recompute = Recompute::None;
   std::int32_t recompute_layers = 0;       // with Block: the first layers of each chunk
-  std::vector<std::int32_t> stage_layers;  // pp x vpp layer counts in model order; empty: as even as possible
+  std::vector<std::int32_t> stage_layers{};  // pp x vpp layer counts in model order; empty: as even as possible
   std::array<Dim, 4> rank_order{Dim::Tp, Dim::Cp, Dim::Dp, Dim::Pp};  // fastest first
-  std::vector<GpuId> devices;              // GPU of every rank; empty: rank r on GPU r
+  std::vector<GpuId> devices{};            // GPU of every rank; empty: rank r on GPU r
   bool overlap_grad_reduce = true;         // reduce gradient buckets under the backward pass
   bool overlap_param_gather = true;        // with zero >= 1: gather parameters under the next forward pass
   std::int64_t bucket_elements = 40'000'000;  // parameters per gradient bucket

@@ -3,226 +3,158 @@
 #include <algorithm>
 
 #include "sim/core/check.h"
-#include "sim/core/plan_builder.h"
 
 namespace gputwin {
 namespace {
 
-// One end of a message between chunks, as instructions without frame.
-struct MessageEnds {
-  bool exists = false;
-  Instruction send, receive;
-  std::int32_t from_stage = 0, to_stage = 0;
-};
-
-// The instructions of one pass without frame.
-struct PassTemplate {
-  std::vector<Instruction> body;
-  std::vector<std::size_t> segment_end;  // instructions up to and including segment i
-};
-
+// What a pass sends: activations to the next chunk, or gradients to the previous one.
 struct Message {
   std::int32_t to_chunk = 0, micro_batch = 0;
   bool gradient = false;
   bool operator==(const Message&) const = default;
 };
 
+std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+// Appends `piece` with its frame and the numbers of its events filled in.
+void stamp(std::vector<Instruction>& body, const std::vector<Instruction>& piece, std::uint32_t frame,
+           std::uint32_t first_event) {
+  const std::size_t first = body.size();
+  body.insert(body.end(), piece.begin(), piece.end());
+  for (auto i = body.begin() + static_cast<std::ptrdiff_t>(first); i != body.end(); ++i) {
+    if (i->kind >= Kind::Record) {
+      i->event += first_event;
+    } else if (i->event != kNoFrame) {
+      i->event = frame;
+    }
+  }
+}
+
 class Emitter {
  public:
-  Emitter(Lowered lowered, const std::vector<StageTable>& tables)
-      : lowered_(std::move(lowered)),
+  Emitter(Templates templates, const std::vector<StageTable>& tables)
+      : t_(std::move(templates)),
         tables_(tables),
-        builder_(std::move(lowered_.plan)),
-        stages_(lowered_.layout.pp) {}
+        stages_(t_.layout.pp),
+        mixed_(stages_ == 2 && t_.layout.vpp > 1) {}
 
   Plan run() {
-    make_templates();
     order_messages();
     for (std::int32_t s = 0; s < stages_; ++s) emit_stage(s);
-    return std::move(builder_).take();
+    return std::move(t_.plan);
   }
 
  private:
-  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
-  Chunk& chunk(std::int32_t index) {
-    return lowered_.stages[at(index % stages_)].chunks[at(index / stages_)];
-  }
-
-  static PassTemplate pass_template(const std::vector<Segment>& segments) {
-    PassTemplate t;
-    for (const Segment& s : segments) {
-      append(t.body, s);
-      t.segment_end.push_back(t.body.size());
-    }
-    return t;
-  }
-  static void append(std::vector<Instruction>& body, const Segment& segment) {
-    for (const SegmentOp& op : segment.ops) {
-      body.push_back({.kind = op.kind, .stream = op.stream, .flags = op.flags,
-                      .call = op.call.value, .name = op.name.value});
-    }
-  }
-
-  // Message from one chunk to the next (activations) or to the previous (gradients).
-  MessageEnds message(std::int32_t from, std::int32_t to, bool gradient) {
-    MessageEnds m{.exists = true, .from_stage = from % stages_, .to_stage = to % stages_};
-    const Chunk &source = chunk(from), &target = chunk(to);
-    const StageSegments& sender = lowered_.stages[at(m.from_stage)];
-    const StageSegments& receiver = lowered_.stages[at(m.to_stage)];
-    const View out = gradient ? source.input_grad : source.output;
-    const View in = gradient ? target.output_grad : target.input;
-    GPUTWIN_CHECK(out.elements() == in.elements(), "a message fits its receiver");
-    const std::string what = gradient ? "gradients" : "activations";
-    const auto instruction = [&](Kind kind, std::uint8_t stream, OpKind op, SlotId peer,
-                                 std::int32_t owner, const View& view) {
-      Call call{.op = {.kind = op, .dtype = view.dtype, .out = view.dtype, .slot = peer,
-                       .dims = {view.elements()}},
-                .reads = {}, .writes = {}};
-      (kind == Kind::Send ? call.reads : call.writes) = {view};
-      const NameId name =
-          builder_.name({.phase = Phase::Pipeline, .layer = kBoundary,
-                         .op = (kind == Kind::Send ? "send_" : "receive_") + what,
-                         .occurrence = owner / stages_});
-      return Instruction{.kind = kind, .stream = stream, .call = builder_.call(std::move(call)).value,
-                         .name = name.value};
-    };
-    m.send = instruction(Kind::Send, gradient ? sender.gradient_send_stream : sender.send_stream,
-                         OpKind::SendTo, gradient ? source.to_previous : source.to_next, from, out);
-    m.receive =
-        instruction(Kind::Recv, gradient ? receiver.gradient_receive_stream : receiver.receive_stream,
-                    OpKind::RecvFrom, gradient ? target.from_next : target.from_previous, to, in);
-    return m;
-  }
-
-  void make_templates() {
-    const std::int32_t n = lowered_.layout.chunks();
-    activations_.resize(at(n));
-    gradients_.resize(at(n));
-    for (std::int32_t c = 0; c < n; ++c) {
-      forward_.push_back(pass_template(chunk(c).forward));
-      backward_.push_back(pass_template(chunk(c).backward));
-      if (c > 0) activations_[at(c)] = message(c - 1, c, false);
-      if (c + 1 < n) gradients_[at(c)] = message(c + 1, c, true);
-    }
-  }
-
-  // What a pass of `stage` sends; to_chunk is -1 if nothing.
   Message sent_by(std::int32_t stage, const Pass& pass) const {
     const std::int32_t c = pass.chunk * stages_ + stage;
-    const std::int32_t to = pass.backward ? c - 1 : c + 1;
-    const bool inside = to >= 0 && to < lowered_.layout.chunks();
-    return {inside ? to : -1, pass.micro_batch, pass.backward};
+    return {pass.backward ? c - 1 : c + 1, pass.micro_batch, pass.backward};
+  }
+  bool exists(const Message& m) const {
+    return m.to_chunk >= 0 && m.to_chunk < t_.layout.chunks();
+  }
+  const PassTemplate& pass_of(std::int32_t stage, std::int32_t chunk, const Message& m) const {
+    const StageTemplates& t = t_.stages[at(stage)];
+    const bool last = m.micro_batch == t_.micro_batches - 1;
+    const auto& list = m.gradient ? (last ? t.last_backward : t.backward)
+                                  : (last ? t.last_forward : t.forward);
+    return list[at(chunk)];
   }
 
+  // Sequence of messages from each stage to its neighbours, in the order in which the sender issues them.
   void order_messages() {
-    channels_.assign(at(stages_ * stages_), {});
-    received_.assign(at(stages_ * stages_), 0);
+    to_next_.resize(at(stages_));
+    to_previous_.resize(at(stages_));
     for (std::int32_t s = 0; s < stages_; ++s) {
       for (const Pass& pass : tables_[at(s)]) {
         const Message m = sent_by(s, pass);
-        if (m.to_chunk >= 0) channels_[at(s * stages_ + m.to_chunk % stages_)].push_back(m);
+        if (exists(m)) (m.gradient && !mixed_ ? to_previous_ : to_next_)[at(s)].push_back(m);
       }
     }
   }
 
-  const MessageEnds& ends(const Message& m) const {
-    return m.gradient ? gradients_[at(m.to_chunk)] : activations_[at(m.to_chunk)];
-  }
-
-  static void stamp(std::vector<Instruction>& body, Instruction i, std::int32_t frame) {
-    i.event = static_cast<std::uint32_t>(frame);
-    body.push_back(i);
-  }
-
-  // Issues the receives of a channel up to and including `wanted`.
-  void receive(std::vector<Instruction>& body, const Message& wanted) {
-    const MessageEnds& e = ends(wanted);
-    if (!e.exists) return;
-    const std::size_t channel = at(e.from_stage * stages_ + e.to_stage);
-    const std::vector<Message>& sequence = channels_[channel];
-    if (is_received(wanted, channel)) return;
+  // Issues the receives from the sender of `wanted` up to and including it.
+  void receive(std::vector<Instruction>& body, std::int32_t stage, const Message& wanted,
+               std::size_t& issued) {
+    const std::int32_t step = wanted.gradient && !mixed_ ? 1 : stages_ - 1;
+    const std::int32_t sender = (stage + step) % stages_;
+    const auto& sequence = (wanted.gradient && !mixed_ ? to_previous_ : to_next_)[at(sender)];
+    if (mixed_) {
+      const auto end = sequence.begin() + static_cast<std::ptrdiff_t>(issued);
+      if (std::find(sequence.begin(), end, wanted) != end) return;
+    }
     while (true) {
-      GPUTWIN_CHECK(received_[channel] < sequence.size(), "every message needed is sent");
-      const Message& m = sequence[received_[channel]++];
-      stamp(body, ends(m).receive, m.micro_batch);
+      GPUTWIN_CHECK(issued < sequence.size(), "every message that a pass needs is sent");
+      const Message& m = sequence[issued++];
+      const PassTemplate& t = pass_of(stage, m.to_chunk / stages_, m);
+      stamp_frame(body, t.receive, stage, m.micro_batch);
       if (m == wanted) return;
     }
   }
-  bool is_received(const Message& wanted, std::size_t channel) const {
-    // Only the mixed channel of two stages runs ahead, and never by more than a few messages.
-    const auto begin = channels_[channel].begin();
-    const auto end = begin + static_cast<std::ptrdiff_t>(received_[channel]);
-    const bool mixed = stages_ == 2 && lowered_.layout.vpp > 1;
-    return mixed && std::find(begin, end, wanted) != end;
+
+  void stamp_frame(std::vector<Instruction>& body, const std::vector<Instruction>& piece,
+                   std::int32_t stage, std::int32_t micro_batch) const {
+    const auto frame = static_cast<std::uint32_t>(micro_batch);
+    stamp(body, piece, frame, frame * t_.stages[at(stage)].events);
   }
 
   void emit_stage(std::int32_t s) {
-    const StageSegments& stage = lowered_.stages[at(s)];
+    const StageTemplates& t = t_.stages[at(s)];
+    Program& program = t_.plan.programs[at(s)];
     std::vector<Instruction> body;
-    body.reserve(size_of(s));
-    for (const Segment& segment : stage.begin) append(body, segment);
+    body.reserve(size_of(t));
+    const std::int32_t last = t_.micro_batches - 1;
+    std::size_t activations = 0, gradients = 0;
+    stamp_frame(body, t.begin, s, last);
     for (const Pass& pass : tables_[at(s)]) {
-      const std::int32_t c = pass.chunk * stages_ + s;
-      receive(body, {c, pass.micro_batch, pass.backward});
-      const PassTemplate& t = pass.backward ? backward_[at(c)] : forward_[at(c)];
-      const bool last = pass.backward && pass.micro_batch == lowered_.micro_batches - 1;
-      if (last && !stage.reductions.empty()) {
-        emit_last_backward(body, stage, pass, t);
-      } else {
-        stamp_all(body, t.body, 0, t.body.size(), pass.micro_batch);
+      const Message as_message{pass.chunk * stages_ + s, pass.micro_batch, pass.backward};
+      const PassTemplate& p = pass_of(s, pass.chunk, as_message);
+      if (!p.receive.empty()) {
+        receive(body, s, as_message, pass.backward && !mixed_ ? gradients : activations);
       }
-      const Message m = sent_by(s, pass);
-      if (m.to_chunk >= 0) stamp(body, ends(m).send, m.micro_batch);
+      stamp_frame(body, p.body, s, pass.micro_batch);
+      stamp_frame(body, p.send, s, pass.micro_batch);
     }
-    for (const Segment& segment : stage.finish) append(body, segment);
-    builder_.plan().programs[stage.program.value].body = std::move(body);
+    stamp_frame(body, t.finish, s, last);
+    program.body = std::move(body);
+    program.events = static_cast<std::uint32_t>(last) * t.events + t.last_events;
+    program.buffers = t.buffers;
   }
 
-  static void stamp_all(std::vector<Instruction>& body, const std::vector<Instruction>& from,
-                        std::size_t begin, std::size_t end, std::int32_t frame) {
-    const std::size_t first = body.size();
-    body.insert(body.end(), from.begin() + static_cast<std::ptrdiff_t>(begin),
-                from.begin() + static_cast<std::ptrdiff_t>(end));
-    for (std::size_t i = first; i < body.size(); ++i) body[i].event = static_cast<std::uint32_t>(frame);
-  }
-
-  static void emit_last_backward(std::vector<Instruction>& body, const StageSegments& stage,
-                                 const Pass& pass, const PassTemplate& t) {
-    std::size_t begin = 0;
-    for (std::size_t segment = 0; segment < t.segment_end.size(); ++segment) {
-      stamp_all(body, t.body, begin, t.segment_end[segment], pass.micro_batch);
-      begin = t.segment_end[segment];
-      for (const Reduction& r : stage.reductions) {
-        if (r.chunk == pass.chunk && at(r.segment) == segment) append(body, r.operations);
+  std::size_t size_of(const StageTemplates& t) const {
+    std::size_t any = 0, last = t.begin.size() + t.finish.size();
+    for (std::size_t v = 0; v < t.forward.size(); ++v) {
+      for (const PassTemplate* p : {&t.forward[v], &t.backward[v]}) {
+        any += p->receive.size() + p->body.size() + p->send.size();
+      }
+      for (const PassTemplate* p : {&t.last_forward[v], &t.last_backward[v]}) {
+        last += p->receive.size() + p->body.size() + p->send.size();
       }
     }
+    return any * at(t_.micro_batches - 1) + last;
   }
 
-  std::size_t size_of(std::int32_t s) const {
-    std::size_t n = 1024;
-    for (const Pass& pass : tables_[at(s)]) {
-      const std::size_t c = at(pass.chunk * stages_ + s);
-      n += 2 + (pass.backward ? backward_[c] : forward_[c]).body.size();
-    }
-    return n;
-  }
-
-  static constexpr std::int32_t kBoundary = -1;
-
-  Lowered lowered_;
+  Templates t_;
   const std::vector<StageTable>& tables_;
-  PlanBuilder builder_;
   std::int32_t stages_;
-  std::vector<PassTemplate> forward_, backward_;       // by chunk
-  std::vector<MessageEnds> activations_, gradients_;   // by receiving chunk
-  std::vector<std::vector<Message>> channels_;         // by from x stages + to, in the sender's order
-  std::vector<std::size_t> received_;                  // by channel: messages the receiver has issued
+  bool mixed_;  // one channel each way carries activations and gradients
+  std::vector<std::vector<Message>> to_next_, to_previous_;  // by sending stage; mixed: all in to_next_
 };
 
 }  // namespace
 
-Plan emit(Lowered lowered, const std::vector<StageTable>& tables) {
-  return Emitter(std::move(lowered), tables).run();
+Templates derive_templates(Lowered lowered) {
+  PlanBuilder builder(std::move(lowered.plan));
+  Templates t{.plan = {}, .layout = lowered.layout, .micro_batches = lowered.micro_batches,
+              .stages = {}};
+  for (std::int32_t s = 0; s < t.layout.pp; ++s) {
+    t.stages.push_back(stage_templates(builder, lowered, s));
+  }
+  t.plan = std::move(builder).take();
+  return t;
+}
+
+Plan emit(Templates templates, const std::vector<StageTable>& tables) {
+  return Emitter(std::move(templates), tables).run();
 }
 
 }  // namespace gputwin

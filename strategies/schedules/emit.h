@@ -2,11 +2,23 @@
 #pragma once
 
 #include "sim/core/segment.h"
+#include "strategies/schedules/pass_templates.h"
 #include "strategies/schedules/table.h"
 
 namespace gputwin {
 
-/// The plan of `lowered` with one body per program: begin, the passes of the stage's table, finish.
+/// A lowered job whose passes are ready to be stamped.
+struct Templates {
+  Plan plan;  // bodies still empty
+  Layout layout;
+  std::int32_t micro_batches = 0;
+  std::vector<StageTemplates> stages;
+};
+
+/// Derives events and memory of every stage's passes.
+Templates derive_templates(Lowered lowered);
+
+/// The plan with one body per program: begin, the passes of the stage's table, finish.
 ///
 /// Messages. A pass sends right after its last operation. A receive is issued right before the pass that
 /// needs it, after the receives of earlier messages from the same rank. Activations and gradients go on
@@ -14,6 +26,6 @@ namespace gputwin {
 /// stream each way carries both, and receives follow the sender's order. So on every ordered pair of ranks
 /// both ends issue the same sequence, and each transfer waits only for its producer, for earlier transfers
 /// of the pair and for the host: as the tables respect data dependencies, no cycle can form.
-Plan emit(Lowered lowered, const std::vector<StageTable>& tables);
+Plan emit(Templates templates, const std::vector<StageTable>& tables);
 
 }  // namespace gputwin

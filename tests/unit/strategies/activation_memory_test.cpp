@@ -1,1 +1,81 @@
+// Bytes that one layer keeps for backward, against Korthikanti et al. 2022, table 2.
 #include <gtest/gtest.h>
+
+#include "tests/unit/strategies/worlds.h"
+
+namespace gputwin {
+namespace {
+
+struct World {
+  std::int64_t s = 64, b = 2, h = 32, a = 4, t = 2;
+};
+
+Transformer model_of(const World& w) {
+  Transformer m = tiny_gpt();
+  m.hidden = w.h;
+  m.heads = m.kv_heads = w.a;
+  m.head_dim = w.h / w.a;
+  m.ffn = 4 * w.h;
+  m.max_positions = w.s;
+  m.dropout = 0.1;
+  return m;
+}
+
+// Activations that live from forward into backward, of layer 1: those allocated by its forward and freed after
+// the first backward operation, and its input, which the layer before it made.
+std::int64_t kept(const World& w, std::int32_t tp, bool sp, Recompute recompute) {
+  Layout layout;
+  layout.tp = tp;
+  layout.sp = sp;
+  layout.micro_batch = w.b;
+  layout.recompute = recompute;
+  Job job = tiny_job(w.b);
+  job.sequence = w.s;
+  const Plan plan = plan_of(model_of(w), layout, job);
+  std::vector<char> live(plan.buffers.size(), 0);
+  std::int64_t bytes = 0;
+  for (const Instruction& i : plan.programs[0].body) {
+    if (i.kind == Kind::Alloc) live[i.call] = 1;
+    if (i.kind == Kind::Free) live[i.call] = 0;
+    if (is_task(i.kind) && plan.names[i.name].op == "cross_entropy") break;
+  }
+  for (std::size_t n = 0; n < plan.buffers.size(); ++n) {
+    const Buffer& buffer = plan.buffers[n];
+    const bool own = buffer.name.starts_with("layer1.") && buffer.name != "layer1.fc2_residual";
+    const bool is_stats = buffer.name.ends_with("_stats");  // mean and deviation: not in the table
+    if (live[n] != 0 && !is_stats && (own || buffer.name == "layer0.fc2_residual")) {
+      bytes += buffer.bytes.value;
+    }
+  }
+  return bytes;
+}
+
+// sbh (34 + 5 a s / h), 2-byte activations and 1-byte masks.
+TEST(ActivationMemory, WithoutParallelism) {
+  const World w;
+  EXPECT_EQ(kept(w, 1, false, Recompute::None), w.s * w.b * w.h * 34 + 5 * w.a * w.s * w.s * w.b);
+}
+
+// Tensor parallelism: sbh (10 + 24 / t + 5 a s / (h t)).
+TEST(ActivationMemory, WithTensorParallelism) {
+  const World w;
+  EXPECT_EQ(kept(w, 2, false, Recompute::None),
+            w.s * w.b * w.h * (10 + 24 / w.t) + 5 * w.a * w.s * w.s * w.b / w.t);
+}
+
+// With sequence parallelism everything is divided by t.
+TEST(ActivationMemory, WithSequenceParallelism) {
+  const World w;
+  EXPECT_EQ(kept(w, 2, true, Recompute::None),
+            w.s * w.b * w.h * 34 / w.t + 5 * w.a * w.s * w.s * w.b / w.t);
+}
+
+// Selective recomputation drops the quadratic term, full keeps the layer's input.
+TEST(ActivationMemory, WithRecomputation) {
+  const World w;
+  EXPECT_EQ(kept(w, 2, true, Recompute::Selective), w.s * w.b * w.h * 34 / w.t);
+  EXPECT_EQ(kept(w, 1, false, Recompute::Full), w.s * w.b * w.h * 2);
+}
+
+}  // namespace
+}  // namespace gputwin

@@ -1,1 +1,60 @@
+// What recomputation repeats.
 #include <gtest/gtest.h>
+
+#include "tests/unit/strategies/worlds.h"
+
+namespace gputwin {
+namespace {
+
+std::int64_t repeated(const Plan& plan, std::int32_t layer) {
+  return count(plan, 0, [&](const Instruction& i) {
+    return is_task(i.kind) && i.frame() == 0 && plan.names[i.name].phase == Phase::Recompute &&
+           plan.names[i.name].layer == layer;
+  });
+}
+
+Plan with(Recompute recompute, AttentionKernel attention = AttentionKernel::Unfused) {
+  Layout layout;
+  layout.recompute = recompute;
+  layout.recompute_layers = 2;
+  Job job = tiny_job(2);
+  job.attention = attention;
+  return plan_of(tiny_gpt(), layout, job);
+}
+
+// A layer has 12 kernels forward.
+TEST(RecomputePass, RepeatsWholeLayers) {
+  EXPECT_EQ(repeated(with(Recompute::None), 1), 0);
+  EXPECT_EQ(repeated(with(Recompute::Full), 1), 12);
+  EXPECT_EQ(repeated(with(Recompute::Full), -2), 0);  // not the head
+}
+
+TEST(RecomputePass, BlockTakesTheFirstLayersOfAChunk) {
+  const Plan plan = with(Recompute::Block);
+  EXPECT_EQ(repeated(plan, 1), 12);
+  EXPECT_EQ(repeated(plan, 2), 0);
+}
+
+// Scores, softmax, context; flash attention has nothing to repeat.
+TEST(RecomputePass, SelectiveRepeatsTheAttentionCore) {
+  EXPECT_EQ(repeated(with(Recompute::Selective), 1), 3);
+  EXPECT_EQ(repeated(with(Recompute::Selective, AttentionKernel::Flash2), 1), 0);
+}
+
+// The core is repeated after the output projection's gradients, right before its own backward.
+TEST(RecomputePass, SelectiveRepeatsLate) {
+  const Plan plan = with(Recompute::Selective);
+  std::vector<std::string> ops;
+  for (const Instruction& i : plan.programs[0].body) {
+    if (!is_task(i.kind) || i.frame() != 0) continue;
+    const Name& name = plan.names[i.name];
+    if (name.layer == 1 && name.phase != Phase::Forward) ops.push_back(name.op);
+  }
+  const auto scores = std::find(ops.begin(), ops.end(), "attention_scores");
+  ASSERT_NE(scores, ops.end());
+  EXPECT_EQ(*(scores - 1), "proj");
+  EXPECT_EQ(*(scores + 3), "attention_grad_probabilities");
+}
+
+}  // namespace
+}  // namespace gputwin
