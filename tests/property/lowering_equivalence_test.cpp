@@ -24,7 +24,8 @@ class Draw {
   template <class T>
   T of(std::initializer_list<T> choices) {
     const double u = (seeded_value(world_ + 1, next_++) + 1.0) / 2.0;
-    return *(choices.begin() + static_cast<std::ptrdiff_t>(u * static_cast<double>(choices.size())));
+    return *(choices.begin() +
+             static_cast<std::ptrdiff_t>(u * static_cast<double>(choices.size())));
   }
 
  private:
@@ -48,8 +49,9 @@ Transformer drawn_model(Draw& draw, std::int64_t sequence) {
   m.head_dim = m.hidden / m.heads;
   m.ffn = draw.of({8, 12, 24});
   m.vocab = draw.of({16, 32});
-  m.activation = draw.of({Activation::Gelu, Activation::Swiglu, Activation::Gelu, Activation::Swiglu,
-                          Activation::Relu, Activation::SqRelu, Activation::Geglu});
+  m.activation =
+      draw.of({Activation::Gelu, Activation::Swiglu, Activation::Gelu, Activation::Swiglu,
+               Activation::Relu, Activation::SqRelu, Activation::Geglu});
   m.norm = draw.of({Norm::LayerNorm, Norm::RmsNorm});
   m.positions = draw.of({Positions::Learned, Positions::Rope});
   m.max_positions = m.positions == Positions::Learned ? sequence + draw.of({0, 2}) : 0;
@@ -86,13 +88,14 @@ struct Grid {
 /// Every combination of degrees, schedule and attention kernel; the rest is drawn.
 std::vector<World> worlds(Recompute recompute, bool flash) {
   std::vector<World> list;
-  const std::vector<Grid> grids{{1, 1, Schedule::None},     {1, 1, Schedule::OneFOneB},
-                                {2, 1, Schedule::Gpipe},    {2, 1, Schedule::OneFOneB},
+  const std::vector<Grid> grids{{1, 1, Schedule::None},        {1, 1, Schedule::OneFOneB},
+                                {2, 1, Schedule::Gpipe},       {2, 1, Schedule::OneFOneB},
                                 {2, 2, Schedule::Interleaved}, {4, 1, Schedule::Gpipe},
                                 {4, 1, Schedule::OneFOneB}};
   for (const Grid& grid : grids) {
     for (const auto& [tp, sp] : {std::pair{1, false}, std::pair{2, false}, std::pair{2, true}}) {
-      for (const auto& [dp, zero] : {std::pair{1, 0}, std::pair{1, 1}, std::pair{2, 0}, std::pair{2, 1}}) {
+      for (const auto& [dp, zero] :
+           {std::pair{1, 0}, std::pair{1, 1}, std::pair{2, 0}, std::pair{2, 1}}) {
         Draw draw(1000 * static_cast<std::uint64_t>(recompute) + 500 * flash + list.size());
         World w;
         w.job.sequence = draw.of({4, 8});
@@ -159,8 +162,8 @@ InterpretOptions options(std::uint64_t seed) {
   return o;
 }
 
-void expect_equal(const std::map<std::string, Tensor>& found, const std::map<std::string, Tensor>& expected,
-                  const std::string& what) {
+void expect_equal(const std::map<std::string, Tensor>& found,
+                  const std::map<std::string, Tensor>& expected, const std::string& what) {
   EXPECT_EQ(found.size(), expected.size()) << what;
   for (const auto& [name, tensor] : expected) {
     const auto it = found.find(name);
@@ -169,7 +172,8 @@ void expect_equal(const std::map<std::string, Tensor>& found, const std::map<std
       continue;
     }
     ASSERT_EQ(it->second.values.size(), tensor.values.size()) << what << " " << name;
-    double scale = 1e-6, worst = 0.0;  // gradients that vanish by symmetry (key biases) are rounding noise
+    double scale = 1e-6,
+           worst = 0.0;  // gradients that vanish by symmetry (key biases) are rounding noise
     for (std::size_t k = 0; k < tensor.values.size(); ++k) {
       scale = std::max(scale, std::abs(tensor.values[k]));
       worst = std::max(worst, std::abs(tensor.values[k] - it->second.values[k]));
@@ -209,17 +213,18 @@ TEST_P(LoweringEquivalence, TrainsTheSameModelAsOneRank) {
   EXPECT_GE(ran, static_cast<int>(list.size()) * 2 / 3) << "of " << list.size();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Modes, LoweringEquivalence,
-    testing::Values(Mode{Recompute::None, false}, Mode{Recompute::None, true},
-                    Mode{Recompute::Selective, false}, Mode{Recompute::Selective, true},
-                    Mode{Recompute::Full, false}, Mode{Recompute::Full, true},
-                    Mode{Recompute::Block, false}, Mode{Recompute::Block, true}),
-    [](const auto& param) {
-      return std::string(std::array{"None", "Selective", "Full", "Block"}.at(
-                 static_cast<std::size_t>(param.param.recompute))) +
-             (param.param.flash ? "Flash" : "Unfused");
-    });
+INSTANTIATE_TEST_SUITE_P(Modes, LoweringEquivalence,
+                         testing::Values(Mode{Recompute::None, false}, Mode{Recompute::None, true},
+                                         Mode{Recompute::Selective, false},
+                                         Mode{Recompute::Selective, true},
+                                         Mode{Recompute::Full, false}, Mode{Recompute::Full, true},
+                                         Mode{Recompute::Block, false},
+                                         Mode{Recompute::Block, true}),
+                         [](const auto& param) {
+                           return std::string(std::array{"None", "Selective", "Full", "Block"}.at(
+                                      static_cast<std::size_t>(param.param.recompute))) +
+                                  (param.param.flash ? "Flash" : "Unfused");
+                         });
 
 // The chain itself is right: gradients of the one-rank plan equal differences of its loss.
 TEST(OneRankPlan, GradientsAreSlopesOfTheLoss) {
@@ -245,7 +250,8 @@ TEST(OneRankPlan, GradientsAreSlopesOfTheLoss) {
         InterpretOptions above = plain, below = plain;
         above.nudges = {{name, row, column, kStep}};
         below.nudges = {{name, row, column, -kStep}};
-        const double slope = (interpret(*plan, above).loss - interpret(*plan, below).loss) / (2 * kStep);
+        const double slope =
+            (interpret(*plan, above).loss - interpret(*plan, below).loss) / (2 * kStep);
         EXPECT_NEAR(gradient.at(row, column), slope, 1e-8) << name << " " << row << " " << column;
       }
     }

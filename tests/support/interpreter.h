@@ -40,11 +40,12 @@ struct Nudge {
 
 struct InterpretOptions {
   int bodies = 1;
-  std::uint64_t seed = 0;         // of the order of events, never of the values
-  double learning_rate = 1e-3;    // Adam; betas 0.9 and 0.95, bias-corrected, step = body + 1
-  double adam_epsilon = 1e-8;     // large values make the clip factor visible in the first step
-  double clip_norm = 1.0;         // gradients are scaled by min(1, clip_norm / norm)
-  bool generic_constants = false;  // norm gains and biases start near, not at, 1 and 0: hides no mistake
+  std::uint64_t seed = 0;       // of the order of events, never of the values
+  double learning_rate = 1e-3;  // Adam; betas 0.9 and 0.95, bias-corrected, step = body + 1
+  double adam_epsilon = 1e-8;   // large values make the clip factor visible in the first step
+  double clip_norm = 1.0;       // gradients are scaled by min(1, clip_norm / norm)
+  bool generic_constants =
+      false;  // norm gains and biases start near, not at, 1 and 0: hides no mistake
   std::vector<Nudge> nudges{};
 };
 

@@ -88,7 +88,8 @@ struct Item {
   std::shared_ptr<Token> token;
 };
 
-using InstanceKey = std::pair<std::uint32_t, std::uint32_t>;  // buffer, frame (kNoFrame: not framed)
+using InstanceKey =
+    std::pair<std::uint32_t, std::uint32_t>;  // buffer, frame (kNoFrame: not framed)
 
 /// A byte of a buffer.
 struct Place {
@@ -103,7 +104,8 @@ struct RankState {
   std::size_t next = 0;  // instruction the host issues next
   std::vector<std::deque<Item>> streams;
   std::map<InstanceKey, std::shared_ptr<Stay>> live;
-  std::map<InstanceKey, std::shared_ptr<Block>> memory;  // of all stays there were, for reuse and read-out
+  std::map<InstanceKey, std::shared_ptr<Block>>
+      memory;                         // of all stays there were, for reuse and read-out
   std::set<Place> counted_elsewhere;  // gradient elements that another rank counts in the norm
   std::map<std::uint32_t, std::shared_ptr<Token>> events, previous_events;
   std::map<std::uint32_t, std::uint64_t> collective_count, sent_count, received_count;
@@ -123,7 +125,8 @@ struct World {
   const Plan& plan;
   const InterpretOptions& options;
   std::vector<RankState> ranks;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<At>> arrived;  // (communicator, sequence)
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<At>>
+      arrived;  // (communicator, sequence)
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>, Pairing> pairs;
 
   std::int32_t member(const RankState& rank, SlotId slot) const;   // 0 without slot
@@ -154,7 +157,8 @@ bool reads_output(const Op& op, std::size_t index);
 void compute(Work& work);
 
 /// Runs a collective on the reads of all members, in member order; returns their writes.
-std::vector<std::vector<double>> collect(const Op& op, const std::vector<std::vector<double>>& reads,
+std::vector<std::vector<double>> collect(const Op& op,
+                                         const std::vector<std::vector<double>>& reads,
                                          const std::vector<std::int64_t>& write_elements);
 
 }  // namespace gputwin::interpreted
