@@ -1,10 +1,12 @@
-// Every lowering, schedule and recomputation mode trains the same model: loss, gradients and updated weights of
-// tiny Transformers equal those of the plan for one rank, which in turn equals numerical differentiation.
+// Every lowering, schedule and recomputation mode trains the same model: loss, gradients and
+// updated weights of tiny Transformers equal those of the plan for one rank, which in turn equals
+// numerical differentiation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -149,8 +151,9 @@ World on_one_rank(World world) {
   return world;
 }
 
-/// Two bodies, so that the second one shows whether every rank got the updated weights. Gains and biases off
-/// their usual 1 and 0, a low clip and a large epsilon, so that no mistake hides behind them.
+/// Two bodies, so that the second one shows whether every rank got the updated weights. Gains and
+/// biases off their usual 1 and 0, a low clip and a large epsilon, so that no mistake hides behind
+/// them.
 InterpretOptions options(std::uint64_t seed) {
   InterpretOptions o;
   o.bodies = 2;
@@ -209,7 +212,8 @@ TEST_P(LoweringEquivalence, TrainsTheSameModelAsOneRank) {
       ADD_FAILURE() << fault.what();
     }
   }
-  // What remains is infeasible: one key head on two tensor-parallel ranks, an odd number of micro-batches.
+  // What remains is infeasible: one key head on two tensor-parallel ranks, an odd number of
+  // micro-batches.
   EXPECT_GE(ran, static_cast<int>(list.size()) * 2 / 3) << "of " << list.size();
 }
 
@@ -225,6 +229,92 @@ INSTANTIATE_TEST_SUITE_P(Modes, LoweringEquivalence,
                                       static_cast<std::size_t>(param.param.recompute))) +
                                   (param.param.flash ? "Flash" : "Unfused");
                          });
+
+World everything_at_once() {
+  World w = worlds(Recompute::Full, false).at(0);
+  w.model.layers = 4;
+  w.model.kv_heads = w.model.heads = 4;
+  w.model.head_dim = w.model.hidden / 4;
+  w.model.tied_embeddings = true;
+  w.layout.tp = w.layout.pp = w.layout.vpp = w.layout.dp = 2;
+  w.layout.sp = true;
+  w.layout.zero = 1;
+  w.layout.schedule = Schedule::Interleaved;
+  w.layout.overlap_grad_reduce = true;
+  w.layout.bucket_elements = 300;
+  w.job.global_batch = 2 * w.layout.micro_batch * 4;
+  return w;
+}
+
+TEST(EverythingAtOnce, IsTheSameInEveryOrderOfEvents) {
+  const World world = everything_at_once();
+  const auto plan = plan_of(world), alone = plan_of(on_one_rank(world));
+  ASSERT_TRUE(plan && alone);
+  const Results expected = interpret(*alone, options(0));
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const Results found = interpret(*plan, options(seed));
+    EXPECT_NEAR(found.loss, expected.loss, kRelative * std::abs(expected.loss));
+    expect_equal(found.gradients, expected.gradients, "gradient");
+    expect_equal(found.weights, expected.weights, "weight");
+  }
+}
+
+/// True if a run of the plan differs from `expected` or faults, under one of a few orders of
+/// events.
+bool detected(const Plan& plan, const Results& expected) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    try {
+      const Results found = interpret(plan, options(seed));
+      if (!(std::abs(found.loss - expected.loss) <= kRelative * expected.loss)) return true;
+      for (const auto& [name, tensor] : expected.gradients) {
+        const auto& values = found.gradients.at(name).values;
+        for (std::size_t k = 0; k < values.size(); ++k) {
+          if (!(std::abs(values[k] - tensor.values[k]) <= 1e-6)) return true;
+        }
+      }
+    } catch (const Fault&) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// What this suite is worth: without the Waits of any one stream of any one program, and without any
+// one kind of collective, the plan no longer trains the same model.
+TEST(EverythingAtOnce, NeedsItsWaitsAndItsCollectives) {
+  const World world = everything_at_once();
+  const auto plan = plan_of(world), alone = plan_of(on_one_rank(world));
+  ASSERT_TRUE(plan && alone);
+  const Results expected = interpret(*alone, options(0));
+  ASSERT_FALSE(detected(*plan, expected));
+  int planted = 0;
+  for (std::size_t p = 0; p < plan->programs.size(); ++p) {
+    for (std::size_t stream = 0; stream < plan->programs[p].streams.size(); ++stream) {
+      Plan broken = *plan;
+      const auto erased = std::erase_if(broken.programs[p].body, [&](const Instruction& i) {
+        return i.kind == Kind::Wait && i.stream == stream;
+      });
+      if (erased == 0) continue;
+      ++planted;
+      EXPECT_TRUE(detected(broken, expected)) << plan->programs[p].streams[stream].name;
+    }
+  }
+  std::set<std::string> ops;
+  for (const Instruction& i : plan->programs[0].body) {
+    if (i.kind == Kind::Collective) ops.insert(plan->names[i.name].op);
+  }
+  for (const std::string& op : ops) {
+    Plan broken = *plan;
+    for (Program& program : broken.programs) {
+      std::erase_if(program.body, [&](const Instruction& i) {
+        return i.kind == Kind::Collective && plan->names[i.name].op == op;
+      });
+    }
+    ++planted;
+    EXPECT_TRUE(detected(broken, expected)) << op;
+  }
+  EXPECT_GE(planted, 12);
+}
 
 // The chain itself is right: gradients of the one-rank plan equal differences of its loss.
 TEST(OneRankPlan, GradientsAreSlopesOfTheLoss) {

@@ -115,8 +115,8 @@ Array toward_queries(const Heads& heads, const Array& scores, const Array& keys,
   return result;
 }
 
-/// result of the key's shape: factor x transposed scores times an array of the query's shape, summed over
-/// the query heads that share a key head.
+/// result of the key's shape: factor x transposed scores times an array of the query's shape,
+/// summed over the query heads that share a key head.
 Array toward_keys(const Heads& heads, const Array& scores, const Array& queries, double factor) {
   Array result(static_cast<std::size_t>(heads.key_size()));
   heads.each([&](std::int64_t q, std::int64_t k, std::int64_t s) {
@@ -144,8 +144,8 @@ void attention_gemm(Work& work) {
   }
 }
 
-/// Softmax of each row of `u` scores. Causal: query i of s sees keys up to i + (u - s). Also the rows'
-/// log-sum-exp.
+/// Softmax of each row of `u` scores. Causal: query i of s sees keys up to i + (u - s). Also the
+/// rows' log-sum-exp.
 Array softmax(const Array& scores, std::int64_t s, std::int64_t u, bool causal, Array* log_sums) {
   Array probs(scores.size(), 0.0);
   const std::int64_t rows = static_cast<std::int64_t>(scores.size()) / u;
@@ -287,7 +287,8 @@ double activation_slope(Activation activation, double x) {
   throw Fault("unknown activation");
 }
 
-/// The input of an activation with its bias added; read `first` is x, read `first + 1` the optional bias.
+/// The input of an activation with its bias added; read `first` is x, read `first + 1` the optional
+/// bias.
 Array biased(const Work& work, std::size_t first, std::int64_t rows, std::int64_t cols) {
   Array x = input(work, first, rows * cols);
   if (work.reads.size() > first + 1) {
@@ -400,7 +401,8 @@ void embedding(Work& work) {
   }
 }
 
-/// Learned positions: row r of shard `member` takes table row (member t + r) mod (rows of the table).
+/// Learned positions: row r of shard `member` takes table row (member t + r) mod (rows of the
+/// table).
 void position(Work& work) {
   const std::int64_t t = work.op.dims[0], h = work.op.dims[1];
   const bool forward = work.op.kind == OpKind::PositionAdd;
@@ -429,7 +431,8 @@ void logits_max(Work& work) {
   }
 }
 
-/// Sum of exp(logit - max) over this shard of the vocabulary, and the target's logit if it lies in it.
+/// Sum of exp(logit - max) over this shard of the vocabulary, and the target's logit if it lies in
+/// it.
 void logits_sum(Work& work) {
   const std::int64_t t = work.op.dims[0], v = work.op.dims[1];
   const Array& logits = input(work, 0, t * v);

@@ -23,8 +23,8 @@ struct Random {
   std::uint64_t below(std::uint64_t n) { return next() % n; }
 };
 
-/// Memory of one buffer instance, addressed by byte: the double of an element lies at its first byte, so
-/// views of different dtypes see each other's bytes as garbage (NaN), as on a machine.
+/// Memory of one buffer instance, addressed by byte: the double of an element lies at its first
+/// byte, so views of different dtypes see each other's bytes as garbage (NaN), as on a machine.
 class Block {
  public:
   Block(std::string label, Bytes bytes, double fill)
@@ -51,7 +51,8 @@ std::int64_t element_bytes(DType dtype);
 /// Element index of the `index`-th element (row by row) of a view within its buffer.
 std::int64_t element_index(const View& view, std::int64_t index);
 
-/// From one Alloc to the Free: the stays of one (buffer, frame) follow each other in the same memory.
+/// From one Alloc to the Free: the stays of one (buffer, frame) follow each other in the same
+/// memory.
 struct Stay {
   std::shared_ptr<Block> block;
   bool freed = false;  // by the host; takes effect when `pending` is 0
@@ -134,10 +135,11 @@ struct World {
   std::string describe(const RankState& rank, const Instruction& instruction) const;
 };
 
-/// Creates persistent buffers and fills them: seeds, inputs, parameters, then the optimizer's copies.
+/// Creates persistent buffers and fills them: seeds, inputs, parameters, then the optimizer's
+/// copies.
 void set_initial_values(World& world);
-/// Fills `counted_elsewhere`: of the ranks whose sums of squares are added, the first member that holds an
-/// element of a gradient counts it (tensor-parallel replicas and tied copies count once).
+/// Fills `counted_elsewhere`: of the ranks whose sums of squares are added, the first member that
+/// holds an element of a gradient counts it (tensor-parallel replicas and tied copies count once).
 void share_out_norm(World& world);
 /// Loss, gradients, weights and persistent buffers at the end.
 Results read_out(const World& world);

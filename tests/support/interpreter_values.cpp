@@ -1,5 +1,5 @@
-// Where numbers come from and where they are found again: initial values by global tensor, and the read-out
-// of global gradients and weights from the shards of the ranks.
+// Where numbers come from and where they are found again: initial values by global tensor, and the
+// read-out of global gradients and weights from the shards of the ranks.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -77,7 +77,8 @@ struct Cut {
     return by_rows() ? cut(local, parameter.rows, parameter.sharding.blocks) : local;
   }
   std::int64_t column(std::int64_t local) const {
-    // A bias stored as one row is cut along its columns in the same blocks as the rows of its weight.
+    // A bias stored as one row is cut along its columns in the same blocks as the rows of its
+    // weight.
     const std::int64_t blocks = parameter.rows == 1 ? parameter.sharding.blocks : 1;
     return by_cols() ? cut(local, parameter.cols, blocks) : local;
   }
@@ -90,8 +91,8 @@ std::shared_ptr<Block> block_of(const RankState& rank, const World& world, Buffe
   return found == rank.memory.end() ? nullptr : found->second;
 }
 
-/// Initial values of unframed buffers of one rank by element; also of buffers that are allocated later (a
-/// weight shard that is only written by the optimizer links its master to the weights).
+/// Initial values of unframed buffers of one rank by element; also of buffers that are allocated
+/// later (a weight shard that is only written by the optimizer links its master to the weights).
 class Known {
  public:
   void set(const View& view, std::int64_t index, double value) {
@@ -155,8 +156,8 @@ void inherit(World& world, RankState& rank, Known& known, const View& to, std::i
   if (target.persistent) block_of(rank, world, to.buffer)->set_element(to, to_index, *value);
 }
 
-/// Passes initial values on along one call: master = weight for optimizers, a weight shard is its part of the
-/// weights it is gathered into, a copied or cast weight equals its copy.
+/// Passes initial values on along one call: master = weight for optimizers, a weight shard is its
+/// part of the weights it is gathered into, a copied or cast weight equals its copy.
 void inherit_along(World& world, RankState& rank, Known& known, const Call& call) {
   const OpKind kind = call.op.kind;
   if ((kind == OpKind::AdamStep || kind == OpKind::CpuAdam) && call.writes.size() > 3) {
@@ -219,8 +220,8 @@ struct Spread {
   SlotId slot{};
 };
 
-/// Where `place` is owned after a reduce-scatter into (or before an all-gather from) a shard: nothing if it
-/// lies in another member's part.
+/// Where `place` is owned after a reduce-scatter into (or before an all-gather from) a shard:
+/// nothing if it lies in another member's part.
 std::optional<Place> owned(const World& world, const RankState& rank, Place place,
                            const std::vector<Spread>& spreads) {
   for (const Spread& spread : spreads) {

@@ -1,6 +1,6 @@
-// Four plans written by hand, run on real numbers and compared with plain matrix arithmetic. Every Wait in
-// them is needed: without any single one, some order of events gives wrong numbers or touches memory that
-// is not there.
+// Four plans written by hand, run on real numbers and compared with plain matrix arithmetic. Every
+// Wait in them is needed: without any single one, some order of events gives wrong numbers or
+// touches memory that is not there.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -80,7 +80,8 @@ Matrix seeded(std::uint64_t seed, std::int64_t rows, std::int64_t cols, std::int
   return m;
 }
 
-/// Cross entropy of `logits` against the tokens that follow in `sample`, times `scale`; and its gradient.
+/// Cross entropy of `logits` against the tokens that follow in `sample`, times `scale`; and its
+/// gradient.
 double cross_entropy(const Matrix& logits, std::int64_t sample, double scale, Matrix& gradient) {
   double loss = 0.0;
   for (std::int64_t i = 0; i < logits.rows; ++i) {
@@ -254,7 +255,7 @@ constexpr const char* kReceiveBackward = R"(
   wait compute e2)";
 constexpr const char* kLossBackward = R"(
   alloc dy3 @^
-  kernel compute B/head/loss @^ cross_entropy_backward t=2 v=4 scale=0.125 : y3 top sums targets : dy3
+  kernel compute B/head/ce @^ cross_entropy_backward t=2 v=4 scale=0.125 : y3 top sums targets : dy3
   free y3 @^
   free top @^
   free sums @^)";
@@ -372,7 +373,8 @@ TEST(HandwrittenPlans, InterleavedPipelineOfTwoVirtualStages) {
 
 // ---- (c) ZeRO-3: parameters gathered ahead, gradients reduce-scattered behind ----
 
-// logits = E[tokens] W0^T W1^T on two data-parallel ranks; each holds half of the rows of W0 and W1.
+// logits = E[tokens] W0^T W1^T on two data-parallel ranks; each holds half of the rows of W0 and
+// W1.
 constexpr const char* kZero3 = R"(
 buffer tokens 1x2 i64 framed persistent
 buffer targets 1x2 i64 framed persistent
@@ -493,8 +495,9 @@ TEST(HandwrittenPlans, Zero3LayerWithPrefetchedGathers) {
 
 // ---- (d) an offloaded layer whose prefetch crosses the iteration border ----
 
-// total += relu(x A^T) B^T once per body. A and B live on the host; each body evicts its copies by a Free,
-// since they are unchanged, and fetches the copies of the next body. The prologue fetches the first.
+// total += relu(x A^T) B^T once per body. A and B live on the host; each body evicts its copies by
+// a Free, since they are unchanged, and fetches the copies of the next body. The prologue fetches
+// the first.
 constexpr const char* kOffload = R"(
 arena gpu
 arena host

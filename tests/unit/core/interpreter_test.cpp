@@ -1,4 +1,5 @@
-// The interpreter itself: kernels against finite differences and hand arithmetic, and the faults it must see.
+// The interpreter itself: kernels against finite differences and hand arithmetic, and the faults it
+// must see.
 #include "tests/support/interpreter.h"
 
 #include <gmock/gmock.h>
@@ -78,7 +79,8 @@ void expect_gradients(const Op& op, const std::vector<Array>& reads,
 }
 
 TEST(InterpreterKernels, GemmTransposesAccumulatesAndAddsABias) {
-  // A = [1 2; 3 4], B = [5 6; 7 8]: A B = [19 22; 43 50], A^T B = [26 30; 38 44], A B^T = [17 23; 39 53].
+  // A = [1 2; 3 4], B = [5 6; 7 8]: A B = [19 22; 43 50], A^T B = [26 30; 38 44], A B^T = [17 23;
+  // 39 53].
   const Array a{1, 2, 3, 4}, b{5, 6, 7, 8};
   Op op{.kind = OpKind::Gemm, .dims = {2, 2, 2}};
   EXPECT_THAT(run(op, {a, b}, {4})[0], ElementsAre(19, 22, 43, 50));
@@ -154,7 +156,8 @@ TEST(InterpreterKernels, FlashEqualsUnfusedAndItsGradientsAreSlopes) {
 }
 
 TEST(InterpreterKernels, RopeTurnsBackAndLeavesTheFirstPositionAndValuesAlone) {
-  // Two sequences of two tokens, two query heads, one key head, one value head of size 4: rows of 16.
+  // Two sequences of two tokens, two query heads, one key head, one value head of size 4: rows of
+  // 16.
   Op op{.kind = OpKind::Rope, .dims = {4, 2, 1, 4, 2}};
   const Array x = random_array(1, 64);
   const Array turned = run(op, {x}, {64})[0];
@@ -189,8 +192,8 @@ TEST(InterpreterKernels, LossFromVocabularyShardsEqualsTheWholeAndItsGradientIsT
 }
 
 TEST(InterpreterKernels, AdamClipsByTheGlobalNorm) {
-  // Norm sqrt(400) = 20 > 1: g = 6 / 20 = 0.3. First step: m / 0.1 = 0.3, sqrt(v / 0.05) = 0.3, so the
-  // weight moves by 1e-3 x 0.3 / (0.3 + 1e-8).
+  // Norm sqrt(400) = 20 > 1: g = 6 / 20 = 0.3. First step: m / 0.1 = 0.3, sqrt(v / 0.05) = 0.3, so
+  // the weight moves by 1e-3 x 0.3 / (0.3 + 1e-8).
   const auto out = run({.kind = OpKind::AdamStep, .dims = {1}}, {{6.0}, {400.0}}, {1, 1, 1, 1});
   EXPECT_NEAR(out[0][0], -1e-3 * 0.3 / (0.3 + 1e-8), 1e-15);
   EXPECT_NEAR(out[1][0], 0.03, 1e-15);
@@ -277,8 +280,9 @@ TEST(InterpreterFaults, RendezvousInCrossedOrderIsADeadlockUnlessGrouped) {
 
 // ---- read-out ----
 
-// Rank 0 and 1 hold gradients g = (1, 2, 3, 4) x hash; the reduce-scatter sums them into a shard each. The
-// optimizer works on the shard, whose weight and master start as the rank's part of the weights.
+// Rank 0 and 1 hold gradients g = (1, 2, 3, 4) x hash; the reduce-scatter sums them into a shard
+// each. The optimizer works on the shard, whose weight and master start as the rank's part of the
+// weights.
 std::string zero1(const std::string& shard) {
   return R"(
 buffer source 1x4 f32 persistent seed=9
