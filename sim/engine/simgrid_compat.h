@@ -1,5 +1,5 @@
-// The differences between SimGrid 3.32 and 4.x that the executor meets. Includes SimGrid: only files named
-// simgrid_* may include this one.
+// The differences between SimGrid 3.32 and 4.x that the executor meets. Includes SimGrid: only
+// files named simgrid_* may include this one.
 #pragma once
 
 #include <simgrid/s4u.hpp>

@@ -1,7 +1,8 @@
 // How fast the engine replays a training step. Every benchmark checks its result.
 //
-// The step is shaped like the flagship: 16 pipeline stages, tensor parallelism 8 with two blocking all-reduces
-// per layer, data parallel replicas, GPipe order, activations sent over one adapter per GPU.
+// The step is shaped like the flagship: 16 pipeline stages, tensor parallelism 8 with two blocking
+// all-reduces per layer, data parallel replicas, GPipe order, activations sent over one adapter per
+// GPU.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -198,6 +199,12 @@ BENCHMARK(every_rank_by_calendar)->Unit(benchmark::kMillisecond)->Iterations(1);
 
 void folded(benchmark::State& state) { replay(state, {}, {}); }
 BENCHMARK(folded)->Unit(benchmark::kMillisecond)->Iterations(1);
+
+/// Small enough for callgrind.
+void small_step(benchmark::State& state) {
+  replay(state, {.nodes = 16, .layers = 1, .micro_batches = 8}, {.fold = Fold::Off});
+}
+BENCHMARK(small_step)->Unit(benchmark::kMillisecond)->Iterations(1);
 
 /// 2,048 nodes, fewer layers and micro-batches.
 void every_rank_of_16384(benchmark::State& state) {

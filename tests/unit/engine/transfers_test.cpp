@@ -51,7 +51,8 @@ World with(World world, Transfers transfers) {
   return world;
 }
 
-// NVLink 250 GB/s, 1 us latency: 300 kB take 1.2 + 1 us, 1 kB 4 ns + 1 us. Default SimGrid would say 13 us.
+// NVLink 250 GB/s, 1 us latency: 300 kB take 1.2 + 1 us, 1 kB 4 ns + 1 us. Default SimGrid would
+// say 13 us.
 TEST(Transfers, AreExactOnShortLinks) {
   for (const Transfers transfers : {Transfers::SharedOnly, Transfers::AllSimGrid}) {
     World world = with(World{}, transfers);
@@ -74,8 +75,9 @@ TEST(Transfers, LinksAreFullDuplex) {
   }
 }
 
-// Eight flows of 1 .. 8 MB share an adapter. While k flows are left each gets 1/k: flow j ends when all before
-// it have moved their bytes and the rest as many as j: t_j = sum over i <= j of (9 - i) MB x 80 ps/B.
+// Eight flows of 1 .. 8 MB share an adapter. While k flows are left each gets 1/k: flow j ends when
+// all before it have moved their bytes and the rest as many as j: t_j = sum over i <= j of (9 - i)
+// MB x 80 ps/B.
 TEST(Transfers, EightFlowsShareAnAdapter) {
   std::vector<Sender> senders;
   std::vector<Ps> ends;
@@ -114,10 +116,11 @@ struct LatencyByBytes final : CostModel {
   }
 };
 
-// 1 MB after 1 us and 2 MB after 10 us over one adapter. The first has moved 9 us / 80 ps = 112,500 B when the
-// second starts; then each gets half (160 ps/B): the first needs 887,500 x 160 ps = 142 us more and ends at
-// 152 us; the second then has 1,112,500 B left and the adapter to itself: 89 us, ending at 241 us. Sharing by
-// 1/latency, SimGrid's way with latencies on its links, would starve the second.
+// 1 MB after 1 us and 2 MB after 10 us over one adapter. The first has moved 9 us / 80 ps = 112,500
+// B when the second starts; then each gets half (160 ps/B): the first needs 887,500 x 160 ps = 142
+// us more and ends at 152 us; the second then has 1,112,500 B left and the adapter to itself: 89
+// us, ending at 241 us. Sharing by 1/latency, SimGrid's way with latencies on its links, would
+// starve the second.
 TEST(Transfers, SharesAreEqualWhateverTheLatency) {
   SimgridExecutor executor;
   const Topology topology(small_cluster(one_adapter().shape));
@@ -129,8 +132,9 @@ TEST(Transfers, SharesAreEqualWhateverTheLatency) {
   EXPECT_NEAR(run.rank_end[1], 241 * kUs, 2);
 }
 
-// The first flow, 1 MB, has its adapter to itself until 40 us: half its bytes are left when the second starts.
-// Both at 6.25 GB/s: the first ends at 120 us, the second then has 500 kB left and ends at 160 us.
+// The first flow, 1 MB, has its adapter to itself until 40 us: half its bytes are left when the
+// second starts. Both at 6.25 GB/s: the first ends at 120 us, the second then has 500 kB left and
+// ends at 160 us.
 TEST(Transfers, ALoneFlowIsPromotedWhenASecondJoins) {
   const Execution run = one_adapter().run(
       sends({{GpuId(0), GpuId(8), 0, 1'000'000}, {GpuId(1), GpuId(9), 40, 1'000'000}}));
@@ -148,7 +152,8 @@ TEST(Transfers, FlowsThatFollowEachOtherStayAlone) {
   EXPECT_EQ(run.engine.simgrid_flows, 0);
 }
 
-// Capped at 5 GB/s (200 ps/B) each, two flows fit through 12.5 GB/s beside each other; three do not: 240 ps/B.
+// Capped at 5 GB/s (200 ps/B) each, two flows fit through 12.5 GB/s beside each other; three do
+// not: 240 ps/B.
 TEST(Transfers, RateCapHoldsEachFlow) {
   World world = one_adapter();
   world.costs.rate_cap = BytesPerSecond(5e9);
@@ -159,8 +164,8 @@ TEST(Transfers, RateCapHoldsEachFlow) {
   EXPECT_NEAR(world.run(sends({a, b, c})).makespan, 240 * kUs, 2);
 }
 
-// Two GPUs below one PCIe switch copy 100 kB and 200 kB in: half of 25 GB/s each until 8 us, then the second
-// has 100 kB left at full speed: 12 us.
+// Two GPUs below one PCIe switch copy 100 kB and 200 kB in: half of 25 GB/s each until 8 us, then
+// the second has 100 kB left at full speed: 12 us.
 TEST(Transfers, CopiesShareAPcieSwitch) {
   World world;
   world.shape.gpus_per_switch = 2;
@@ -175,8 +180,9 @@ TEST(Transfers, CopiesShareAPcieSwitch) {
   EXPECT_NEAR(run.rank_end[1], 12 * kUs, 2);
 }
 
-// Two nodes of eight GPUs, one all-reduce per rail between them: 1 MB per edge. Each adapter alone takes 80 us;
-// through leaf uplinks oversubscribed 4:1 eight flows share 25 GB/s, so they take four times as long.
+// Two nodes of eight GPUs, one all-reduce per rail between them: 1 MB per edge. Each adapter alone
+// takes 80 us; through leaf uplinks oversubscribed 4:1 eight flows share 25 GB/s, so they take four
+// times as long.
 TEST(Transfers, OversubscribedFabricSlowsAnAllReduceByItsFactor) {
   std::string plan;
   for (int g = 0; g < 8; ++g) {
@@ -195,7 +201,8 @@ TEST(Transfers, OversubscribedFabricSlowsAnAllReduceByItsFactor) {
   EXPECT_NEAR(world.run(plan).makespan, 320 * kUs, 2);
 }
 
-// Ring all-reduce of 8 MB over 8 GPUs: 14 MB per edge at 4 ps/B; as flows of SimGrid and in closed form.
+// Ring all-reduce of 8 MB over 8 GPUs: 14 MB per edge at 4 ps/B; as flows of SimGrid and in closed
+// form.
 TEST(Transfers, ClosedFormEqualsFlows) {
   std::string plan = "communicator tp 0 1 2 3 4 5 6 7\nprogram p\n  stream c communication\n  slot tp tp\n"
                      "body\n  collective c F/L0/ar all_reduce n=2000000 slot=tp : :\n";
