@@ -219,7 +219,8 @@ bool StreamCore::host_can_run(const RankState& rank) const {
   return false;
 }
 
-/// Issues as many tasks as the queue holds. Their times depend on the host alone until the queue is
+/// Issues as many tasks as the queue holds: task k when task k - depth is over, first in first out.
+/// Their times depend on the host alone until the queue is
 /// full.
 void StreamCore::run_host(RankState& rank) {
   HostState& host = rank.host;

@@ -1,8 +1,8 @@
 // The stream core: hosts, streams, events, rendezvous and transfers of all simulated ranks, in
 // picoseconds.
 //
-//   rank r:  host ──issues──► stream 0: kernel kernel ●record        at most queue_depth tasks ahead
-//                        └──► stream 1: wait● all_reduce ──► meeting of all members ──► flows on links
+//   rank r: host -issues-> stream 0: kernel kernel record    at most queue_depth tasks ahead
+//                       +-> stream 1: wait all_reduce -> meeting of all members -> flows
 //
 // The core knows no clock. Its owner (SimgridExecutor) asks for the next moment at which something
 // must happen on the shared clock (`advance`), goes there and says so (`at`), and reports the ends

@@ -164,7 +164,8 @@ Execution StreamCore::result(const Plan& plan, const Folding& folding) const {
     const CompiledProgram& program = *rank.program;
     stats.tasks += program.prologue_tasks + std::int64_t{program.body_tasks} * n;
     stats.instructions +=
-        static_cast<std::int64_t>(program.source->prologue.size() + program.source->body.size() * n);
+        static_cast<std::int64_t>(program.source->prologue.size()) +
+        static_cast<std::int64_t>(program.source->body.size()) * n;
   }
   for (std::uint32_t body = 0; body <= n; ++body) {
     stats.flows += flows_[body];

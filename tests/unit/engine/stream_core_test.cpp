@@ -10,7 +10,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::string kernel(const std::string& stream, int us, const std::string& name = "k") {
-  return "  kernel " + stream + " F/L0/" + name + " opaque flops=" + std::to_string(us) + "e6 : :\n";
+  return "  kernel " + stream + " F/L0/" + name + " opaque flops=" + std::to_string(us) +
+         "e6 : :\n";
 }
 
 // Launching takes 2 us, each kernel 1 us: issued at 2, 4 and 6, so the device idles 2 + 1 + 1 us.
@@ -67,7 +68,8 @@ TEST(Events, OrderStreams) {
 // waited for.
 TEST(Events, AWaitMeansTheLatestRecordBeforeIt) {
   const Execution run = World{}.run(
-      "program p\n  stream compute compute\n  stream side communication\nbody\n" + kernel("compute", 2) +
+      "program p\n  stream compute compute\n  stream side communication\nbody\n" +
+      kernel("compute", 2) +
       "  record compute e0\n  wait side e0\n" + kernel("side", 1) + kernel("compute", 20) +
       "  record compute e0\n" + "rank p gpu=0\n");
   EXPECT_EQ(run.makespan, 22 * kUs);
@@ -119,7 +121,8 @@ TEST(SendReceive, ABlockedStreamBlocksNobodyElse) {
                         "  send two P/L0/s send_to n=250000 slot=peer : :\n" +
                         kernel("compute", 7) + kernel("two", 2);
   const std::string b =
-      "program b\n  stream compute compute\n  stream comm communication\n  slot peer pp peer\nbody\n"
+      "program b\n  stream compute compute\n  stream comm communication\n"
+      "  slot peer pp peer\nbody\n"
       "  recv comm P/L0/r recv_from n=250000 slot=peer : :\n" +
       kernel("comm", 10) + "  send comm P/L0/s send_to n=250000 slot=peer : :\n";
   const Execution run = World{}.run(a + b + "rank a gpu=0 peer=1\nrank b gpu=1 peer=0\n");
@@ -182,7 +185,8 @@ TEST(Factors, AStragglerIsSlowerByItsFactor) {
 TEST(Bodies, RepeatUntilThePeriodConverges) {
   World world;
   world.costs.copy_rate = BytesPerSecond(25e9);
-  const std::string copy = "  copy in D/L0/fetch copy_bytes n=156250 copy=h2d : :\n  record in e0\n";
+  const std::string copy =
+      "  copy in D/L0/fetch copy_bytes n=156250 copy=h2d : :\n  record in e0\n";
   const Execution run = world.run(
       "program p\n  stream compute compute\n  stream in copy_in\nprologue\n" + copy + "body\n" +
       "  wait compute e0 previous\n" + kernel("compute", 10) + copy + "rank p gpu=0\n");
@@ -246,7 +250,8 @@ TEST(Deadlocks, NameCrossedSends) {
 }
 
 TEST(Deadlocks, NameEventsThatAreNeverRecorded) {
-  Plan plan = parse_plan("program p\n  stream compute compute\n  stream side communication\nbody\n" +
+  Plan plan = parse_plan(std::string("program p\n  stream compute compute\n") +
+                         "  stream side communication\nbody\n" +
                          kernel("compute", 1) + "  record compute e0\n  wait side e0\n" +
                          kernel("side", 1) + "rank p gpu=0\n");
   plan.programs[0].body.erase(plan.programs[0].body.begin() + 1);  // the Record

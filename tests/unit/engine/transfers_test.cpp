@@ -204,7 +204,8 @@ TEST(Transfers, OversubscribedFabricSlowsAnAllReduceByItsFactor) {
 // Ring all-reduce of 8 MB over 8 GPUs: 14 MB per edge at 4 ps/B; as flows of SimGrid and in closed
 // form.
 TEST(Transfers, ClosedFormEqualsFlows) {
-  std::string plan = "communicator tp 0 1 2 3 4 5 6 7\nprogram p\n  stream c communication\n  slot tp tp\n"
+  std::string plan = "communicator tp 0 1 2 3 4 5 6 7\nprogram p\n"
+                     "  stream c communication\n  slot tp tp\n"
                      "body\n  collective c F/L0/ar all_reduce n=2000000 slot=tp : :\n";
   for (int r = 0; r < 8; ++r) plan += "rank p gpu=" + std::to_string(r) + " tp=tp\n";
   EXPECT_EQ(World{}.run(plan).makespan, 56 * kUs);
