@@ -293,8 +293,9 @@ class Compiler {
     return static_cast<std::uint32_t>(out_.sites.size() - 1);
   }
 
-  // What every stream knows to be over: vector clocks over positions, by stream and by the host. They tell
-  // when the slot of an event can be used again and which collectives no kernel can overlap.
+  // What every stream knows to be over: vector clocks over positions, by stream and by the host.
+  // They tell when the slot of an event can be used again and which collectives no kernel can
+  // overlap.
   using Clock = std::vector<std::uint32_t>;
 
   static void join(Clock& into, const Clock& other) {
@@ -429,8 +430,9 @@ class Compiler {
     }
   }
 
-  /// A stream lags behind another by at most the queue depth, so slots of three bodies are enough where a
-  /// body is longer than that; the shortest bodies get slots of their own for the prologue and all eight.
+  /// A stream lags behind another by at most the queue depth, so slots of three bodies are enough
+  /// where a body is longer than that; the shortest bodies get slots of their own for the prologue
+  /// and all eight.
   void number_bodies() {
     const auto depth = static_cast<std::uint32_t>(options_.host.queue_depth);
     if (options_.crosses_iterations) out_.banks = out_.body_tasks > depth ? 3 : 9;

@@ -1,8 +1,8 @@
-// A program as the stream core runs it: one list of operations per stream and one for the host, durations
-// and communications interned, events resolved to slots.
+// A program as the stream core runs it: one list of operations per stream and one for the host,
+// durations and communications interned, events resolved to slots.
 //
-// Compiled once for all ranks that share program, device kind and factors. Alloc and Free are gone: they act
-// at host issue and take no time (memory_profile.h works out the memory).
+// Compiled once for all ranks that share program, device kind and factors. Alloc and Free are gone:
+// they act at host issue and take no time (memory_profile.h works out the memory).
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ enum : std::uint16_t {
 
 inline constexpr std::uint32_t kNoRow = 0xffffffffu;
 
-/// What `operand` means: Kernel, HostTask: row of `times`; Collective: of `collectives`; PointToPoint: of
-/// `groups`; Copy: site; Record: event slot; Wait: row of `waits`.
+/// What `operand` means: Kernel, HostTask: row of `times`; Collective: of `collectives`;
+/// PointToPoint: of `groups`; Copy: site; Record: event slot; Wait: row of `waits`.
 struct StreamOp {
   std::uint32_t operand = 0;
   std::uint32_t instruction = 0;  // position in the program: prologue, then body
@@ -58,8 +58,8 @@ struct KernelTime {
   double factor = 1.0;  // straggler and load
 };
 
-/// A collective and its number among the ones of its communicator: `sequence` in the prologue and the first
-/// body, `per_body` more in each later body.
+/// A collective and its number among the ones of its communicator: `sequence` in the prologue and
+/// the first body, `per_body` more in each later body.
 struct CollectiveOp {
   std::uint32_t site = 0, sequence = 0, per_body = 0;
 };
@@ -82,7 +82,8 @@ enum class WaitKind : std::uint8_t {
   Never      // for an event that nobody records: blocks for ever
 };
 
-/// Which Record a Wait means: position `position` in the ops of `stream`, its time in event slot `slot`.
+/// Which Record a Wait means: position `position` in the ops of `stream`, its time in event slot
+/// `slot`.
 struct EventWait {
   WaitKind kind = WaitKind::Never;
   std::uint8_t stream = 0, prologue_stream = 0;
@@ -91,7 +92,8 @@ struct EventWait {
   std::uint32_t event = 0;
 };
 
-/// One way in which a program uses the links: what a rank binds to a channel and a transfer pattern.
+/// One way in which a program uses the links: what a rank binds to a channel and a transfer
+/// pattern.
 struct Site {
   Kind kind = Kind::Collective;
   OpKind op = OpKind::AllReduce;

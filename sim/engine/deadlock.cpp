@@ -32,8 +32,8 @@ Deadlock StreamCore::deadlock() const {
   return result;
 }
 
-/// The first thing a rank is stuck on: a communication if there is one, else an event, else its host. Sets
-/// `blocked.instruction`; returns what it waits for.
+/// The first thing a rank is stuck on: a communication if there is one, else an event, else its
+/// host. Sets `blocked.instruction`; returns what it waits for.
 std::string StreamCore::stuck_on(const RankState& rank, Deadlock::Blocked& blocked) const {
   const CompiledProgram& program = *rank.program;
   const auto event_name = [](const EventWait& wait) {

@@ -1,5 +1,5 @@
-// The differences between SimGrid 3.32 and 4.x that the executor meets. Includes SimGrid: only files named
-// simgrid_* may include this one.
+// The differences between SimGrid 3.32 and 4.x that the executor meets. Includes SimGrid: only
+// files named simgrid_* may include this one.
 #pragma once
 
 #include <simgrid/s4u.hpp>
@@ -45,7 +45,8 @@ inline constexpr const char* kTcpGamma = "network/TCP-gamma:1e30";
 template <class Done>
 void on_comm_completion(Done done) {
 #if SIMGRID_VERSION >= 33400
-  s4u::Comm::on_completion_cb([done](const s4u::Comm& comm) { done(const_cast<s4u::Comm*>(&comm)); });
+  s4u::Comm::on_completion_cb(
+      [done](const s4u::Comm& comm) { done(const_cast<s4u::Comm*>(&comm)); });
 #else
   s4u::Activity::on_completion_cb([done](const s4u::Activity& activity) {
     done(static_cast<s4u::Comm*>(const_cast<s4u::Activity*>(&activity)));

@@ -26,8 +26,9 @@ namespace routing = simgrid::kernel::routing;
 using engine::SharedFlow;
 using engine::StreamCore;
 
-/// A zone whose only route is the one of the flow about to start: Topology computes routes, SimGrid is handed
-/// the links. So two hosts do for a cluster of any size, and a link exists only once a flow shares it.
+/// A zone whose only route is the one of the flow about to start: Topology computes routes, SimGrid
+/// is handed the links. So two hosts do for a cluster of any size, and a link exists only once a
+/// flow shares it.
 class RouteZone final : public routing::NetZoneImpl {
  public:
   explicit RouteZone(const std::string& name) : NetZoneImpl(name) {}
@@ -127,8 +128,8 @@ void Simulation::run(StreamCore& core) {
   origin_ = s4u::Engine::get_clock();
   link_.assign(core.transfers().links(), nullptr);
   caps_.clear();
-  // Links can only be added to a zone that is not sealed yet, and links of an earlier run may have had other
-  // capacities, so every run has a zone for its links.
+  // Links can only be added to a zone that is not sealed yet, and links of an earlier run may have
+  // had other capacities, so every run has a zone for its links.
   links_zone_ = new RouteZone("links" + std::to_string(zones_made_++));
   links_zone_->set_network_model(zone_->get_network_model());
   core.begin();
@@ -139,7 +140,8 @@ void Simulation::run(StreamCore& core) {
   GPUTWIN_CHECK(in_flight_.empty(), "SimGrid ends every flow it was given");
 }
 
-/// Exceptions must not pass through SimGrid's frames: the first is kept, and the run comes to its end.
+/// Exceptions must not pass through SimGrid's frames: the first is kept, and the run comes to its
+/// end.
 template <class Function>
 void Simulation::guarded(Function function) {
   if (core_ == nullptr || failure_) return;
@@ -150,8 +152,8 @@ void Simulation::guarded(Function function) {
   }
 }
 
-/// SimGrid asks when something happens next, as a delay; -1: never. The core may go on up to the next end of
-/// a flow, since nothing else can surprise it before.
+/// SimGrid asks when something happens next, as a delay; -1: never. The core may go on up to the
+/// next end of a flow, since nothing else can surprise it before.
 double Simulation::next_event(double now) {
   double delay = -1;
   guarded([&] {
@@ -216,7 +218,8 @@ s4u::Link* Simulation::link(LinkId id) {
   return made;
 }
 
-/// A link that limits each flow by itself: a rate cap (Comm::set_rate has no effect on these flows in 3.32).
+/// A link that limits each flow by itself: a rate cap (Comm::set_rate has no effect on these flows
+/// in 3.32).
 s4u::Link* Simulation::cap(double rate) {
   s4u::Link*& made = caps_[rate];
   if (made == nullptr) {

@@ -187,8 +187,8 @@ void StreamCore::drain() {
   }
 }
 
-/// Lets host and streams of a rank go on until all of them are blocked. The streams beside the compute stream
-/// go first: what they start may slow the next kernel.
+/// Lets host and streams of a rank go on until all of them are blocked. The streams beside the
+/// compute stream go first: what they start may slow the next kernel.
 void StreamCore::run_rank(std::uint32_t state) {
   RankState& rank = ranks_[state];
   while (!stopped()) {
@@ -219,7 +219,9 @@ bool StreamCore::host_can_run(const RankState& rank) const {
   return false;
 }
 
-/// Issues as many tasks as the queue holds. Their times depend on the host alone until the queue is full.
+/// Issues as many tasks as the queue holds: task k when task k - depth is over, first in first out.
+/// Their times depend on the host alone until the queue is
+/// full.
 void StreamCore::run_host(RankState& rank) {
   HostState& host = rank.host;
   const CompiledProgram& program = *rank.program;
@@ -428,10 +430,12 @@ void StreamCore::run_record(RankState& rank, StreamState& stream, const StreamOp
   rank.on_event = 0;
 }
 
-// ---- kernels under collectives ------------------------------------------------------------------------
+// ---- kernels under collectives
+// ------------------------------------------------------------------------
 
-/// True if a collective might become active on this rank before the next kernel of stream `s` could tell:
-/// some other stream that has such collectives waits for something that does not come after that kernel.
+/// True if a collective might become active on this rank before the next kernel of stream `s` could
+/// tell: some other stream that has such collectives waits for something that does not come after
+/// that kernel.
 bool StreamCore::may_be_slowed(const RankState& rank, std::uint8_t s) const {
   const CompiledProgram& program = *rank.program;
   if (program.compute_streams != (1u << s)) return (program.compute_streams >> s & 1u) != 0;
@@ -492,7 +496,8 @@ void StreamCore::finish_kernel(std::uint32_t row, Ps now) {
   wake(state);
 }
 
-/// Counts collectives that begin (+1) or end (-1) on the ranks of a meeting, and moves the ends of kernels.
+/// Counts collectives that begin (+1) or end (-1) on the ranks of a meeting, and moves the ends of
+/// kernels.
 void StreamCore::activate(std::uint32_t m, std::int32_t by, Ps now) {
   for (const Arrival arrival : meetings_[m].arrivals) {
     RankState& rank = ranks_[arrival.state];

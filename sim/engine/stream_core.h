@@ -1,12 +1,14 @@
-// The stream core: hosts, streams, events, rendezvous and transfers of all simulated ranks, in picoseconds.
+// The stream core: hosts, streams, events, rendezvous and transfers of all simulated ranks, in
+// picoseconds.
 //
-//   rank r:  host ──issues──► stream 0: kernel kernel ●record        at most queue_depth tasks ahead
-//                        └──► stream 1: wait● all_reduce ──► meeting of all members ──► flows on links
+//   rank r: host -issues-> stream 0: kernel kernel record    at most queue_depth tasks ahead
+//                       +-> stream 1: wait all_reduce -> meeting of all members -> flows
 //
-// The core knows no clock. Its owner (SimgridExecutor) asks for the next moment at which something must happen
-// on the shared clock (`advance`), goes there and says so (`at`), and reports the ends of flows it was given
-// (`flow_done`). Whatever needs no other rank and no shared link is computed at the rank's own local time.
-// Nothing that is still undetermined can happen before the shared clock, so local times never lie behind it.
+// The core knows no clock. Its owner (SimgridExecutor) asks for the next moment at which something
+// must happen on the shared clock (`advance`), goes there and says so (`at`), and reports the ends
+// of flows it was given (`flow_done`). Whatever needs no other rank and no shared link is computed
+// at the rank's own local time. Nothing that is still undetermined can happen before the shared
+// clock, so local times never lie behind it.
 #pragma once
 
 #include <chrono>
@@ -49,8 +51,8 @@ struct StreamState {
   std::uint16_t body = 0;  // 0: prologue, then 1, 2, …
   Block block = Block::Ready;
   bool present = false;  // has operations in the body
-  // What its last communication or copy was, for the breakdown: [arrive, start) it waited for partners,
-  // [start, free) it moved data.
+  // What its last communication or copy was, for the breakdown: [arrive, start) it waited for
+  // partners, [start, free) it moved data.
   Part cause = Part::Compute;
   Part before = Part::Compute;  // what kept it from arriving earlier
   Ps arrive = 0, start = 0;
@@ -125,8 +127,9 @@ class StreamCore {
 
   /// Runs every rank from time 0 as far as it goes alone.
   void begin();
-  /// Does what needs no shared link, up to `horizon` (the next end of a SimGrid flow). Returns the next moment
-  /// at which something must happen on the shared clock; none: nothing more will, by itself.
+  /// Does what needs no shared link, up to `horizon` (the next end of a SimGrid flow). Returns the
+  /// next moment at which something must happen on the shared clock; none: nothing more will, by
+  /// itself.
   std::optional<Ps> advance(Ps horizon);
   /// Does everything due at `now`. Flows that must share links are left in `started`.
   void at(Ps now);

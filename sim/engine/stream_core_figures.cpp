@@ -14,8 +14,9 @@ bool is_exposed(Part cause) {
   return cause >= Part::ExposedTp && cause <= Part::ExposedCp;
 }
 
-/// Splits the gap [from, until) by what ended it. A communication: while it moved data it was exposed, while
-/// it waited for partners there was a bubble, before that whatever kept it from arriving.
+/// Splits the gap [from, until) by what ended it. A communication: while it moved data it was
+/// exposed, while it waited for partners there was a bubble, before that whatever kept it from
+/// arriving.
 void split_gap(Breakdown& parts, Ps from, Ps until, const EventTime& why) {
   if (!is_exposed(why.cause)) {
     part(parts, why.cause) += until - from;
@@ -36,7 +37,8 @@ void StreamCore::explain_gap(RankState& rank, const StreamState& stream, Ps unti
   if (until > stream.free) split_gap(rank.parts, stream.free, until, why);
 }
 
-/// A task has run from `start` to `end`: the host's queue has room, the stream is free, the sink is told.
+/// A task has run from `start` to `end`: the host's queue has room, the stream is free, the sink is
+/// told.
 void StreamCore::finish_task(RankState& rank, StreamState& stream, std::uint32_t task,
                              std::uint32_t instruction, Ps start, Ps end) {
   issue_or_end(rank, task) = end;
@@ -108,8 +110,9 @@ void StreamCore::look_around() {
   if (options_.time_limit_s > 0 && spent.count() > options_.time_limit_s) cancelled_ = true;
 }
 
-/// Of the last body. The rest of the iteration after the compute stream is over goes to what the last stream
-/// still did, then it is a bubble. With repeated bodies the next one has explained that time already.
+/// Of the last body. The rest of the iteration after the compute stream is over goes to what the
+/// last stream still did, then it is a bubble. With repeated bodies the next one has explained that
+/// time already.
 Breakdown StreamCore::breakdown(std::size_t state, Ps iteration) const {
   const BodyRecord* records = &records_[state * (bodies_wanted_ + 1u)];
   const BodyRecord& last = records[bodies_done_];
@@ -161,7 +164,8 @@ Execution StreamCore::result(const Plan& plan, const Folding& folding) const {
     const CompiledProgram& program = *rank.program;
     stats.tasks += program.prologue_tasks + std::int64_t{program.body_tasks} * n;
     stats.instructions +=
-        static_cast<std::int64_t>(program.source->prologue.size() + program.source->body.size() * n);
+        static_cast<std::int64_t>(program.source->prologue.size()) +
+        static_cast<std::int64_t>(program.source->body.size()) * n;
   }
   for (std::uint32_t body = 0; body <= n; ++body) {
     stats.flows += flows_[body];

@@ -1,5 +1,5 @@
-// Meetings and transfers of the stream core: who waits for whom, which flows have their links to themselves,
-// and which must be shared by SimGrid.
+// Meetings and transfers of the stream core: who waits for whom, which flows have their links to
+// themselves, and which must be shared by SimGrid.
 #include <algorithm>
 #include <cmath>
 
@@ -186,7 +186,8 @@ void StreamCore::promote_occupants(const PatternFlow& flow, Ps now) {
   }
 }
 
-/// A flow that had its links to itself gets company. Flows that share links within a meeting go together.
+/// A flow that had its links to itself gets company. Flows that share links within a meeting go
+/// together.
 void StreamCore::promote(std::uint32_t m, std::uint32_t flow, Ps now) {
   const Pattern& pattern = transfers_.pattern(meetings_[m].pattern);
   if (pattern.disjoint) {
@@ -210,7 +211,8 @@ void StreamCore::promote_one(std::uint32_t m, std::uint32_t flow, Ps now) {
   share(m, flow, static_cast<double>(what.bytes.value) * left);
 }
 
-/// Enters the end of the flows of a meeting that are not in SimGrid; an entry made before counts no more.
+/// Enters the end of the flows of a meeting that are not in SimGrid; an entry made before counts no
+/// more.
 void StreamCore::schedule_lone_end(std::uint32_t m, Ps now) {
   Meeting& meeting = meetings_[m];
   const Pattern& pattern = transfers_.pattern(meeting.pattern);
@@ -286,7 +288,8 @@ void StreamCore::finish_communication(Arrival arrival, Ps ready, Ps end) {
   wake(arrival.state);
 }
 
-// ---- calendar -----------------------------------------------------------------------------------------
+// ---- calendar
+// -----------------------------------------------------------------------------------------
 
 void StreamCore::push(Ps time, EventKind kind, std::uint32_t id, std::uint32_t version) {
   calendar_entries_.push_back({time, kind, id, version});

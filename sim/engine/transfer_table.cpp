@@ -192,8 +192,8 @@ void TransferTable::share_links(Pattern& pattern, Seconds latency) {
   }
 }
 
-/// Gives each flow an equal part of its narrowest link. Returns the seconds until all bytes are through the
-/// slowest link or flow: the closed form of cost.h.
+/// Gives each flow an equal part of its narrowest link. Returns the seconds until all bytes are
+/// through the slowest link or flow: the closed form of cost.h.
 double TransferTable::rates(const Pattern& pattern) {
   double slowest = 0;
   for (std::uint32_t f = pattern.first_flow; f < pattern.first_flow + pattern.flows; ++f) {
@@ -213,8 +213,8 @@ double TransferTable::rates(const Pattern& pattern) {
   return slowest;
 }
 
-/// True if the rates are the max-min ones (every flow is held back by a full link or its own cap) and stay so
-/// (flows that meet on a link end together).
+/// True if the rates are the max-min ones (every flow is held back by a full link or its own cap)
+/// and stay so (flows that meet on a link end together).
 bool TransferTable::rates_are_final(const Pattern& pattern) const {
   constexpr double kFull = 1 - 1e-9;
   std::unordered_map<std::uint32_t, Ps> end_on_link;  // only looked up, never iterated

@@ -1,5 +1,6 @@
-// What the transfers of a plan put on the links: every communicator and pair of ranks as a channel, every
-// distinct (channel, kind, bytes) as a pattern of flows with rates, times and links, computed once.
+// What the transfers of a plan put on the links: every communicator and pair of ranks as a channel,
+// every distinct (channel, kind, bytes) as a pattern of flows with rates, times and links, computed
+// once.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@
 
 namespace gputwin::engine {
 
-/// One flow of a pattern. `alone`: its time at `rate`, when nothing outside the pattern uses its links.
+/// One flow of a pattern. `alone`: its time at `rate`, when nothing outside the pattern uses its
+/// links.
 struct PatternFlow {
   RankId from, to;
   Bytes bytes{};
@@ -33,8 +35,8 @@ struct Pattern {
   bool exclusive = true;  // no link is ever used by anything else at the same time
 };
 
-/// Where transfers are matched by sequence number: a communicator, or an ordered pair of ranks. The copies of
-/// one rank in one direction also make a channel, though nobody has to be met.
+/// Where transfers are matched by sequence number: a communicator, or an ordered pair of ranks. The
+/// copies of one rank in one direction also make a channel, though nobody has to be met.
 struct Channel {
   std::uint32_t participants = 0;  // simulated ranks that meet
   CommunicatorId communicator{};   // none for a pair
@@ -53,7 +55,8 @@ class TransferTable {
   TransferTable(const Plan& plan, const CostModel& costs, const Topology& topology,
                 const Folding& folding);
 
-  /// Bindings of one rank, by site of its program. Channels and patterns are made as they are first met.
+  /// Bindings of one rank, by site of its program. Channels and patterns are made as they are first
+  /// met.
   std::vector<Binding> bind(RankId rank, const CompiledProgram& program);
   /// Call after the last bind: finds the links that more than one channel uses.
   void finish();
