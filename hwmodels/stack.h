@@ -34,7 +34,7 @@ struct StackChoice {
 };
 
 /// The stack `wanted` of `directory` (hwmodels/stacks). An unknown one becomes the nearest of its
-/// family — the names that share the text before the last "-" — or "default", and the note says so.
+/// family - the names that share the text before the last "-" - or "default", and the note says so.
 StackChoice choose_stack(const std::filesystem::path& directory, const std::string& wanted);
 
 }  // namespace gputwin

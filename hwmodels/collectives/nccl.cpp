@@ -149,7 +149,9 @@ Candidate ring_candidate(const Setting& s, OpKind kind, double bytes, Protocol p
 }
 
 Candidate tree_candidate(const Setting& s, double bytes, Protocol protocol) {
-  const double wire = s.nccl.wire_bytes[static_cast<std::size_t>(protocol)];
+  // The tuner counts on a part of the bus bandwidth alone; here as more bytes on the wire.
+  const double wire =
+      s.nccl.wire_bytes[static_cast<std::size_t>(protocol)] / s.nccl.tree_efficiency;
   // A GPU of the chain passes the data up and down, so each direction of an edge gets half the
   // rate.
   Candidate c{Algorithm::Tree, protocol, tree_latency(s, protocol), wire,
@@ -217,21 +219,45 @@ void add_ring(const Placement& p, double load, bool closed, std::vector<FlowEdge
   }
 }
 
+// Ordered pairs of domains that exchange data in the double binary tree, with the number of trees
+// that use them; sorted.
+std::vector<std::pair<std::pair<std::int32_t, std::int32_t>, int>> tree_links(
+    std::int32_t domains) {
+  std::vector<std::pair<std::int32_t, std::int32_t>> links;
+  links.reserve(static_cast<std::size_t>(4 * domains));
+  for (std::int32_t d = 0; d < domains; ++d) {
+    for (int tree = 0; tree < 2; ++tree) {
+      const std::int32_t parent = tree_parent(d, domains, tree);
+      if (parent < 0) continue;
+      links.push_back({d, parent});
+      links.push_back({parent, d});
+    }
+  }
+  std::sort(links.begin(), links.end());
+  std::vector<std::pair<std::pair<std::int32_t, std::int32_t>, int>> counted;
+  for (const auto& link : links) {
+    if (counted.empty() || counted.back().first != link) counted.push_back({link, 0});
+    ++counted.back().second;
+  }
+  return counted;
+}
+
 void add_tree(const Placement& p, double bytes, std::vector<FlowEdge>& edges) {
   const std::int32_t k = p.per_domain;
   const auto at = [&](std::int32_t domain, std::int32_t j) { return p.order[p.first[domain] + j]; };
+  const auto links = tree_links(p.domains());
+  edges.reserve((links.size() + static_cast<std::size_t>(2 * p.domains())) *
+                static_cast<std::size_t>(k));
   for (std::int32_t d = 0; d < p.domains(); ++d) {
     for (std::int32_t j = 0; j + 1 < k; ++j) {
       edges.push_back({at(d, j), at(d, j + 1), whole(bytes)});
       edges.push_back({at(d, j + 1), at(d, j), whole(bytes)});
     }
-    for (int tree = 0; tree < 2; ++tree) {
-      const std::int32_t parent = tree_parent(d, p.domains(), tree);
-      for (std::int32_t j = 0; parent >= 0 && j < k; ++j) {
-        edges.push_back({at(d, j), at(parent, j), whole(bytes / (2.0 * k))});
-        edges.push_back({at(parent, j), at(d, j), whole(bytes / (2.0 * k))});
-      }
-    }
+  }
+  for (const auto& [link, trees] : links) {
+    const Bytes share = whole(bytes * trees / (2.0 * k));
+    for (std::int32_t j = 0; j < k; ++j)
+      edges.push_back({at(link.first, j), at(link.second, j), share});
   }
 }
 
@@ -243,22 +269,6 @@ void add_direct(std::int32_t n, double share, std::vector<FlowEdge>& edges) {
                        whole(share)});
     }
   }
-}
-
-// Two trees may use one pair of members: one edge per ordered pair.
-void merge_equal_pairs(std::vector<FlowEdge>& edges) {
-  std::sort(edges.begin(), edges.end(), [](const FlowEdge& a, const FlowEdge& b) {
-    return a.from != b.from ? a.from < b.from : a.to < b.to;
-  });
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < edges.size(); ++i) {
-    if (kept > 0 && edges[kept - 1].from == edges[i].from && edges[kept - 1].to == edges[i].to) {
-      edges[kept - 1].bytes += edges[i].bytes;
-    } else {
-      edges[kept++] = edges[i];
-    }
-  }
-  edges.resize(kept);
 }
 
 // The stack's factor, as a lower cap where the cap binds and as more bytes where the links do.
@@ -320,7 +330,6 @@ void add_edges(const Setting& s, OpKind kind, double bytes, const Candidate& c,
       break;
     case Algorithm::Tree:
       add_tree(s.placement, bytes * c.inflation, schedule.edges);
-      merge_equal_pairs(schedule.edges);
       break;
     case Algorithm::Direct: {
       add_direct(n, bytes / n * c.inflation, schedule.edges);

@@ -43,6 +43,7 @@ struct NcclConstants {
   std::array<Seconds, kProtocols> ring_base{}, tree_base{};
   std::array<Seconds, kProtocols> ring_nvlink{}, ring_pcie{}, ring_net{};  // per step
   std::array<Seconds, kProtocols> tree_nvlink{}, tree_pcie{}, tree_net{};
+  double tree_efficiency = 1.0;  // share of the bus bandwidth a tree reaches
   Seconds nvls_latency{};
   std::array<double, kProtocols> wire_bytes{};  // bytes on the wire per byte of data
   /// LL's limit by Architecture and by 1, 2, or at least 4 nodes.

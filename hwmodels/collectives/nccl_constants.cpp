@@ -30,6 +30,7 @@ NcclConstants load_nccl_constants(const std::filesystem::path& path) {
   n.tree_nvlink = latencies(file, "/tree/nvlink_step");
   n.tree_pcie = latencies(file, "/tree/pcie_step");
   n.tree_net = latencies(file, "/tree/net_step");
+  n.tree_efficiency = file.number("/tree/efficiency", Range::Fraction);
   n.nvls_latency = Seconds(file.number("/nvls/latency_us") * 1e-6);
   n.send_base = Seconds(file.number("/send/base_us", Range::NotNegative) * 1e-6);
   for (std::size_t p = 0; p < kProtocols; ++p) {

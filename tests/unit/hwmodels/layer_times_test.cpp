@@ -1,5 +1,6 @@
-// Sums of kernel times against published layer and iteration times. No constant was fitted to these
-// rows.
+// Sums of kernel times against published layer and iteration times. No device constant was fitted
+// to these rows; the GEMM factor of the stack megatron-lm-2021 was fitted on 15 rows of SC 2021, so
+// the test of a single layer uses the default stack, which has no factor.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,24 +42,36 @@ TEST(LayerTimes, Of22BOnEightA100) {
   EXPECT_THAT(layers, testing::AllOf(testing::Gt(1.42 - 0.14), testing::Lt(1.42)));
 }
 
+constexpr LayerShape kGpt3Layer{.s = 2048,
+                                .b = 1,
+                                .h = 12288,
+                                .heads = 96,
+                                .kv_heads = 96,
+                                .d = 128,
+                                .ffn = 49152,
+                                .tp = 8,
+                                .dropout = 0.1f};
+
 // Narayanan et al. (SC 2021), Figure 12: GPT-3 175B, tp 8, pp 12, micro-batch 1, full
 // recomputation. From batch 12 to 60 an iteration grows from 4.477 to 13.596 s, 190 ms per
 // micro-batch: 8 layers on a stage, and the head (about 4 ms) and exposed sends (4-8 ms) beside
 // them. So a layer takes 22.2-22.8 ms. Within 6 %.
 TEST(LayerTimes, Of175BOnA100) {
-  const World world("a100-sxm-80gb", 300, 25, "megatron-lm-2021");
-  LayerShape shape{
-      .s = 2048, .b = 1, .h = 12288, .heads = 96, .kv_heads = 96, .d = 128, .ffn = 49152};
-  shape.tp = 8;
-  shape.dropout = 0.1f;
-  const LayerPricer layer(world.model, world.topology, shape);
+  const World world("a100-sxm-80gb", 300, 25, "default");
+  const LayerPricer layer(world.model, world.topology, kGpt3Layer);
   const double all = 2 * layer.forward().total() + layer.backward().total();
   EXPECT_NEAR(all / 22.5e-3, 1.0, 0.06);
-  // Flagship: pp 16, six layers a stage, 192 micro-batches and a bubble of 15: the layers alone are
-  // 28.1 s of the 31.5 s that 140 TFLOP/s per GPU means; head, sends, gradient reduction and
-  // optimizer come on top.
+}
+
+// Flagship: pp 16, six layers a stage, 192 micro-batches and a bubble of 15. The layers alone are
+// 28.1 s of the 31.5 s that 140 TFLOP/s per GPU means; head, sends, gradient reduction and
+// optimizer come on top (2-3 s).
+TEST(LayerTimes, OfTheFlagshipLeaveRoomForTheRest) {
+  const World world("a100-sxm-80gb", 300, 25, "megatron-lm-2021");
+  const LayerPricer layer(world.model, world.topology, kGpt3Layer);
+  const double all = 2 * layer.forward().total() + layer.backward().total();
   const double flagship = (192 + 15) * 6 * all;
-  EXPECT_THAT(flagship, testing::AllOf(testing::Gt(0.85 * 31.5), testing::Lt(31.5)));
+  EXPECT_THAT(flagship, testing::AllOf(testing::Gt(0.85 * 31.5), testing::Lt(0.95 * 31.5)));
 }
 
 // Llama-3 405B on H100, tp 8 with sequence parallelism, sequence 8,192: 16,384 GPUs reach 400
