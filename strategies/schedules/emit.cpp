@@ -22,11 +22,8 @@ void stamp(std::vector<Instruction>& body, const std::vector<Instruction>& piece
   const std::size_t first = body.size();
   body.insert(body.end(), piece.begin(), piece.end());
   for (auto i = body.begin() + static_cast<std::ptrdiff_t>(first); i != body.end(); ++i) {
-    if (i->kind >= Kind::Record) {
-      i->event += first_event;
-    } else if (i->event != kNoFrame) {
-      i->event = frame;
-    }
+    const std::uint32_t framed = i->event == kNoFrame ? 0 : frame;  // templates have frame 0
+    i->event += i->kind >= Kind::Record ? first_event : framed;
   }
 }
 
