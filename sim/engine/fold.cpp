@@ -23,9 +23,19 @@ constexpr Colour mix(Colour h, std::integral auto x) {
 }
 Colour mix(Colour h, double x) { return mix(h, std::bit_cast<std::uint64_t>(x)); }
 
-std::size_t distinct(std::vector<Colour> colours) {
-  std::sort(colours.begin(), colours.end());
-  return static_cast<std::size_t>(std::unique(colours.begin(), colours.end()) - colours.begin());
+/// Number of different colours: an open hash table, since sorting took half of the time of a fold.
+std::size_t distinct(const std::vector<Colour>& colours) {
+  const std::size_t mask = std::bit_ceil(2 * colours.size() + 1) - 1;
+  std::vector<Colour> table(mask + 1, 0);
+  std::size_t found = 0;
+  for (const Colour colour : colours) {
+    const Colour key = colour | 1;  // 0 marks an empty place
+    std::size_t at = (key >> 1) & mask;
+    while (table[at] != 0 && table[at] != key) at = (at + 1) & mask;
+    found += table[at] == 0;
+    table[at] = key;
+  }
+  return found;
 }
 
 /// A communication of a program, apart from the rank: the same for all ranks of the program.

@@ -65,6 +65,7 @@ class Calendar {
 struct Issued {
   const Instruction* instruction = nullptr;
   std::uint32_t position = 0;  // in the program: prologue, then body
+  std::uint64_t number = 0;    // of the rank's tasks, in the order of issue
   int body = 0;                // -1: prologue
   Ps issuing = 0, issued = 0;  // the host began and was done with it
   Ps start = 0;
@@ -102,8 +103,10 @@ struct RankState {
   bool host_launching = false;
   std::optional<std::uint32_t> host_waits_for;  // row of `records`
   bool host_waits_for_room = false;
-  int unfinished = 0;  // tasks issued and not over
-  StreamItem group;    // grouped Sends and Recvs issued so far
+  // The launch queue is a ring: its places are freed in the order of issue.
+  std::deque<bool> over;    // by task in the queue, oldest first
+  std::uint64_t freed = 0;  // tasks that have left the queue
+  StreamItem group;         // grouped Sends and Recvs issued so far
   std::vector<StreamState> streams;
   std::vector<bool> records;                    // every Record issued: has it happened?
   std::vector<std::uint32_t> latest, previous;  // by event: row of `records`, of the previous body
@@ -303,7 +306,7 @@ bool Run::issue(RankId r, const Instruction& instruction) {
     case Kind::Copy:
     case Kind::HostTask: break;
   }
-  if (rank.unfinished >= host_costs_[r.value].queue_depth) {
+  if (static_cast<int>(rank.over.size()) >= host_costs_[r.value].queue_depth) {
     rank.host_waits_for_room = true;
     return false;
   }
@@ -323,7 +326,8 @@ void Run::launch(RankId r, const Instruction& instruction) {
   task.issued = task.issuing + to_ps(communicates ? cost.collective_launch : cost.launch);
   if (communicates) task.sequence = take_sequence(r, instruction);
   if (task.body >= 0) ++open_[static_cast<std::size_t>(task.body)];
-  ++rank.unfinished;
+  task.number = rank.freed + rank.over.size();
+  rank.over.push_back(false);
   rank.host_launching = true;
   if (task.issued == calendar_.now()) return launched(r, task);
   calendar_.at(task.issued, [this, r, task] { launched(r, task); });
@@ -504,7 +508,8 @@ void Run::finish_item(RankId r, std::uint8_t s) {
 void Run::finish_task(RankId r, const Issued& task) {
   RankState& rank = ranks_[r.value];
   const Ps now = calendar_.now();
-  --rank.unfinished;
+  rank.over[task.number - rank.freed] = true;
+  for (; !rank.over.empty() && rank.over.front(); ++rank.freed) rank.over.pop_front();
   ++stats_.tasks;
   if (task.body >= 0) rank.body_end[static_cast<std::size_t>(task.body)] = now;
   rank.intervals.push_back({task.start, now, part_of(r, *task.instruction)});
@@ -732,7 +737,7 @@ Deadlock Run::deadlock() const {
   Deadlock result;
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
     const RankState& rank = ranks_[r];
-    if (rank.host_done && rank.unfinished == 0) continue;
+    if (rank.host_done && rank.over.empty()) continue;
     ++result.total;
     if (result.ranks.size() < 16) result.ranks.push_back(blocked(RankId(r)));
   }

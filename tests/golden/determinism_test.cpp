@@ -44,18 +44,22 @@ TEST(Determinism, RepeatsEveryByte) {
   EXPECT_TRUE(first.trace == second.trace) << "the traces differ";
 }
 
+class Builds : public ::testing::TestWithParam<fs::path> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Builds);
+
 // bootstrap.sh builds the release program and names it here; alone, a build cannot know of another
 // one.
-TEST(Determinism, DoesNotDependOnTheBuild) {
+TEST_P(Builds, GiveTheSameBytes) {
   const char* other = std::getenv("GPUTWIN_RELEASE_BINARY");
   if (other == nullptr) GTEST_SKIP() << "GPUTWIN_RELEASE_BINARY names no other build";
-  for (const fs::path& run : shipped_runs()) {
-    const Artifacts ours = bytes_of(GPUTWIN_PROGRAM, run, "ours", "");
-    const Artifacts theirs = bytes_of(other, run, "theirs", "");
-    EXPECT_EQ(ours.result, theirs.result) << run;
-    EXPECT_TRUE(ours.trace == theirs.trace) << run << ": the traces differ";
-  }
+  const Artifacts ours = bytes_of(GPUTWIN_PROGRAM, GetParam(), "ours", "");
+  const Artifacts theirs = bytes_of(other, GetParam(), "theirs", "");
+  ASSERT_FALSE(ours.result.empty());
+  EXPECT_EQ(ours.result, theirs.result);
+  EXPECT_TRUE(ours.trace == theirs.trace) << "the traces differ";
 }
+
+INSTANTIATE_TEST_SUITE_P(Runs, Builds, ::testing::ValuesIn(shipped_runs()), name_of_run);
 
 }  // namespace
 }  // namespace gputwin

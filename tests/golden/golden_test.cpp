@@ -2,6 +2,7 @@
 // --preset dev -R Golden
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -65,15 +66,7 @@ TEST_P(Golden, MatchesItsSummary) {
       << "if this is meant, rewrite it with GPUTWIN_UPDATE_GOLDEN=1 and review the diff";
 }
 
-std::string name_of(const ::testing::TestParamInfo<fs::path>& run) {
-  std::string name = run.param.stem().string();
-  for (char& c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-  }
-  return name;
-}
-
-INSTANTIATE_TEST_SUITE_P(Runs, Golden, ::testing::ValuesIn(shipped_runs()), name_of);
+INSTANTIATE_TEST_SUITE_P(Runs, Golden, ::testing::ValuesIn(shipped_runs()), name_of_run);
 
 // A summary whose scenario is gone would be compared with nothing for ever.
 TEST(GoldenFiles, HaveTheirScenario) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -23,6 +24,14 @@ std::vector<fs::path> shipped_runs() {
   }
   std::sort(runs.begin(), runs.end());
   return runs;
+}
+
+std::string name_of_run(const ::testing::TestParamInfo<fs::path>& run) {
+  std::string name = run.param.stem().string();
+  for (char& c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  }
+  return name;
 }
 
 ScratchFolder::ScratchFolder(const std::string& name)

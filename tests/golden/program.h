@@ -1,6 +1,8 @@
 // Runs the built program the way a person does, and reads what it leaves.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,6 +12,9 @@ namespace gputwin {
 
 /// Every file in scenarios/runs, sorted by name.
 std::vector<std::filesystem::path> shipped_runs();
+
+/// The file's name as the name of a test.
+std::string name_of_run(const ::testing::TestParamInfo<std::filesystem::path>& run);
 
 /// A folder under the system's temporary one that exists while this object does.
 class ScratchFolder {

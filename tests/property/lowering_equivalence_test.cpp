@@ -1,10 +1,12 @@
-// Every lowering, schedule and recomputation mode trains the same model: loss, gradients and updated weights of
-// tiny Transformers equal those of the plan for one rank, which in turn equals numerical differentiation.
+// Every lowering, schedule and recomputation mode trains the same model: loss, gradients and
+// updated weights of tiny Transformers equal those of the plan for one rank, which in turn equals
+// numerical differentiation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -24,7 +26,8 @@ class Draw {
   template <class T>
   T of(std::initializer_list<T> choices) {
     const double u = (seeded_value(world_ + 1, next_++) + 1.0) / 2.0;
-    return *(choices.begin() + static_cast<std::ptrdiff_t>(u * static_cast<double>(choices.size())));
+    return *(choices.begin() +
+             static_cast<std::ptrdiff_t>(u * static_cast<double>(choices.size())));
   }
 
  private:
@@ -48,8 +51,9 @@ Transformer drawn_model(Draw& draw, std::int64_t sequence) {
   m.head_dim = m.hidden / m.heads;
   m.ffn = draw.of({8, 12, 24});
   m.vocab = draw.of({16, 32});
-  m.activation = draw.of({Activation::Gelu, Activation::Swiglu, Activation::Gelu, Activation::Swiglu,
-                          Activation::Relu, Activation::SqRelu, Activation::Geglu});
+  m.activation =
+      draw.of({Activation::Gelu, Activation::Swiglu, Activation::Gelu, Activation::Swiglu,
+               Activation::Relu, Activation::SqRelu, Activation::Geglu});
   m.norm = draw.of({Norm::LayerNorm, Norm::RmsNorm});
   m.positions = draw.of({Positions::Learned, Positions::Rope});
   m.max_positions = m.positions == Positions::Learned ? sequence + draw.of({0, 2}) : 0;
@@ -86,13 +90,14 @@ struct Grid {
 /// Every combination of degrees, schedule and attention kernel; the rest is drawn.
 std::vector<World> worlds(Recompute recompute, bool flash) {
   std::vector<World> list;
-  const std::vector<Grid> grids{{1, 1, Schedule::None},     {1, 1, Schedule::OneFOneB},
-                                {2, 1, Schedule::Gpipe},    {2, 1, Schedule::OneFOneB},
+  const std::vector<Grid> grids{{1, 1, Schedule::None},        {1, 1, Schedule::OneFOneB},
+                                {2, 1, Schedule::Gpipe},       {2, 1, Schedule::OneFOneB},
                                 {2, 2, Schedule::Interleaved}, {4, 1, Schedule::Gpipe},
                                 {4, 1, Schedule::OneFOneB}};
   for (const Grid& grid : grids) {
     for (const auto& [tp, sp] : {std::pair{1, false}, std::pair{2, false}, std::pair{2, true}}) {
-      for (const auto& [dp, zero] : {std::pair{1, 0}, std::pair{1, 1}, std::pair{2, 0}, std::pair{2, 1}}) {
+      for (const auto& [dp, zero] :
+           {std::pair{1, 0}, std::pair{1, 1}, std::pair{2, 0}, std::pair{2, 1}}) {
         Draw draw(1000 * static_cast<std::uint64_t>(recompute) + 500 * flash + list.size());
         World w;
         w.job.sequence = draw.of({4, 8});
@@ -146,8 +151,9 @@ World on_one_rank(World world) {
   return world;
 }
 
-/// Two bodies, so that the second one shows whether every rank got the updated weights. Gains and biases off
-/// their usual 1 and 0, a low clip and a large epsilon, so that no mistake hides behind them.
+/// Two bodies, so that the second one shows whether every rank got the updated weights. Gains and
+/// biases off their usual 1 and 0, a low clip and a large epsilon, so that no mistake hides behind
+/// them.
 InterpretOptions options(std::uint64_t seed) {
   InterpretOptions o;
   o.bodies = 2;
@@ -159,8 +165,8 @@ InterpretOptions options(std::uint64_t seed) {
   return o;
 }
 
-void expect_equal(const std::map<std::string, Tensor>& found, const std::map<std::string, Tensor>& expected,
-                  const std::string& what) {
+void expect_equal(const std::map<std::string, Tensor>& found,
+                  const std::map<std::string, Tensor>& expected, const std::string& what) {
   EXPECT_EQ(found.size(), expected.size()) << what;
   for (const auto& [name, tensor] : expected) {
     const auto it = found.find(name);
@@ -169,7 +175,8 @@ void expect_equal(const std::map<std::string, Tensor>& found, const std::map<std
       continue;
     }
     ASSERT_EQ(it->second.values.size(), tensor.values.size()) << what << " " << name;
-    double scale = 1e-6, worst = 0.0;  // gradients that vanish by symmetry (key biases) are rounding noise
+    double scale = 1e-6,
+           worst = 0.0;  // gradients that vanish by symmetry (key biases) are rounding noise
     for (std::size_t k = 0; k < tensor.values.size(); ++k) {
       scale = std::max(scale, std::abs(tensor.values[k]));
       worst = std::max(worst, std::abs(tensor.values[k] - it->second.values[k]));
@@ -205,21 +212,109 @@ TEST_P(LoweringEquivalence, TrainsTheSameModelAsOneRank) {
       ADD_FAILURE() << fault.what();
     }
   }
-  // What remains is infeasible: one key head on two tensor-parallel ranks, an odd number of micro-batches.
+  // What remains is infeasible: one key head on two tensor-parallel ranks, an odd number of
+  // micro-batches.
   EXPECT_GE(ran, static_cast<int>(list.size()) * 2 / 3) << "of " << list.size();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Modes, LoweringEquivalence,
-    testing::Values(Mode{Recompute::None, false}, Mode{Recompute::None, true},
-                    Mode{Recompute::Selective, false}, Mode{Recompute::Selective, true},
-                    Mode{Recompute::Full, false}, Mode{Recompute::Full, true},
-                    Mode{Recompute::Block, false}, Mode{Recompute::Block, true}),
-    [](const auto& param) {
-      return std::string(std::array{"None", "Selective", "Full", "Block"}.at(
-                 static_cast<std::size_t>(param.param.recompute))) +
-             (param.param.flash ? "Flash" : "Unfused");
-    });
+INSTANTIATE_TEST_SUITE_P(Modes, LoweringEquivalence,
+                         testing::Values(Mode{Recompute::None, false}, Mode{Recompute::None, true},
+                                         Mode{Recompute::Selective, false},
+                                         Mode{Recompute::Selective, true},
+                                         Mode{Recompute::Full, false}, Mode{Recompute::Full, true},
+                                         Mode{Recompute::Block, false},
+                                         Mode{Recompute::Block, true}),
+                         [](const auto& param) {
+                           return std::string(std::array{"None", "Selective", "Full", "Block"}.at(
+                                      static_cast<std::size_t>(param.param.recompute))) +
+                                  (param.param.flash ? "Flash" : "Unfused");
+                         });
+
+World everything_at_once() {
+  World w = worlds(Recompute::Full, false).at(0);
+  w.model.layers = 4;
+  w.model.kv_heads = w.model.heads = 4;
+  w.model.head_dim = w.model.hidden / 4;
+  w.model.tied_embeddings = true;
+  w.layout.tp = w.layout.pp = w.layout.vpp = w.layout.dp = 2;
+  w.layout.sp = true;
+  w.layout.zero = 1;
+  w.layout.schedule = Schedule::Interleaved;
+  w.layout.overlap_grad_reduce = true;
+  w.layout.bucket_elements = 300;
+  w.job.global_batch = 2 * w.layout.micro_batch * 4;
+  return w;
+}
+
+TEST(EverythingAtOnce, IsTheSameInEveryOrderOfEvents) {
+  const World world = everything_at_once();
+  const auto plan = plan_of(world), alone = plan_of(on_one_rank(world));
+  ASSERT_TRUE(plan && alone);
+  const Results expected = interpret(*alone, options(0));
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    const Results found = interpret(*plan, options(seed));
+    EXPECT_NEAR(found.loss, expected.loss, kRelative * std::abs(expected.loss));
+    expect_equal(found.gradients, expected.gradients, "gradient");
+    expect_equal(found.weights, expected.weights, "weight");
+  }
+}
+
+/// True if a run of the plan differs from `expected` or faults, under one of a few orders of
+/// events.
+bool detected(const Plan& plan, const Results& expected) {
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    try {
+      const Results found = interpret(plan, options(seed));
+      if (!(std::abs(found.loss - expected.loss) <= kRelative * expected.loss)) return true;
+      for (const auto& [name, tensor] : expected.gradients) {
+        const auto& values = found.gradients.at(name).values;
+        for (std::size_t k = 0; k < values.size(); ++k) {
+          if (!(std::abs(values[k] - tensor.values[k]) <= 1e-6)) return true;
+        }
+      }
+    } catch (const Fault&) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// What this suite is worth: without the Waits of any one stream of any one program, and without any
+// one kind of collective, the plan no longer trains the same model.
+TEST(EverythingAtOnce, NeedsItsWaitsAndItsCollectives) {
+  const World world = everything_at_once();
+  const auto plan = plan_of(world), alone = plan_of(on_one_rank(world));
+  ASSERT_TRUE(plan && alone);
+  const Results expected = interpret(*alone, options(0));
+  ASSERT_FALSE(detected(*plan, expected));
+  int planted = 0;
+  for (std::size_t p = 0; p < plan->programs.size(); ++p) {
+    for (std::size_t stream = 0; stream < plan->programs[p].streams.size(); ++stream) {
+      Plan broken = *plan;
+      const auto erased = std::erase_if(broken.programs[p].body, [&](const Instruction& i) {
+        return i.kind == Kind::Wait && i.stream == stream;
+      });
+      if (erased == 0) continue;
+      ++planted;
+      EXPECT_TRUE(detected(broken, expected)) << plan->programs[p].streams[stream].name;
+    }
+  }
+  std::set<std::string> ops;
+  for (const Instruction& i : plan->programs[0].body) {
+    if (i.kind == Kind::Collective) ops.insert(plan->names[i.name].op);
+  }
+  for (const std::string& op : ops) {
+    Plan broken = *plan;
+    for (Program& program : broken.programs) {
+      std::erase_if(program.body, [&](const Instruction& i) {
+        return i.kind == Kind::Collective && plan->names[i.name].op == op;
+      });
+    }
+    ++planted;
+    EXPECT_TRUE(detected(broken, expected)) << op;
+  }
+  EXPECT_GE(planted, 12);
+}
 
 // The chain itself is right: gradients of the one-rank plan equal differences of its loss.
 TEST(OneRankPlan, GradientsAreSlopesOfTheLoss) {
@@ -245,7 +340,8 @@ TEST(OneRankPlan, GradientsAreSlopesOfTheLoss) {
         InterpretOptions above = plain, below = plain;
         above.nudges = {{name, row, column, kStep}};
         below.nudges = {{name, row, column, -kStep}};
-        const double slope = (interpret(*plan, above).loss - interpret(*plan, below).loss) / (2 * kStep);
+        const double slope =
+            (interpret(*plan, above).loss - interpret(*plan, below).loss) / (2 * kStep);
         EXPECT_NEAR(gradient.at(row, column), slope, 1e-8) << name << " " << row << " " << column;
       }
     }

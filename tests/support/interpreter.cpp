@@ -53,7 +53,8 @@ void Block::store(const View& view, const std::vector<double>& values) {
 
 double Block::at_byte(std::int64_t address) const {
   const double now = bytes_.at(static_cast<std::size_t>(address));
-  return std::isnan(now) && !given_back_.empty() ? given_back_[static_cast<std::size_t>(address)] : now;
+  return std::isnan(now) && !given_back_.empty() ? given_back_[static_cast<std::size_t>(address)]
+                                                 : now;
 }
 
 void Block::give_back() {
@@ -76,8 +77,8 @@ std::int64_t World::members(const RankState& rank, SlotId slot) const {
 }
 
 std::string World::describe(const RankState& rank, const Instruction& instruction) const {
-  std::string text = "rank " + std::to_string(rank.id.value) + " (" +
-                     plan.program_of(rank.id).name + ")";
+  std::string text =
+      "rank " + std::to_string(rank.id.value) + " (" + plan.program_of(rank.id).name + ")";
   if (instruction.name < plan.names.size()) {
     const Name& name = plan.names[instruction.name];
     text += " phase " + std::to_string(static_cast<int>(name.phase)) + " layer " +
@@ -143,8 +144,10 @@ class Machine {
     std::uint64_t draw = random_.below(total);
     for (const auto& [rank, stream] : candidates_) {
       if (draw < weight(rank, stream)) {
-        if (stream == kHost) issue(world_.ranks[rank]);
-        else run_head(world_.ranks[rank], stream);
+        if (stream == kHost)
+          issue(world_.ranks[rank]);
+        else
+          run_head(world_.ranks[rank], stream);
         return true;
       }
       draw -= weight(rank, stream);
@@ -232,15 +235,18 @@ class Machine {
   void resolve(RankState& rank, Item& item) {
     const Call& call = world_.plan.call(item.instruction);
     for (const View& view : call.reads) item.reads.push_back(operand(rank, item.instruction, view));
-    for (const View& view : call.writes) item.writes.push_back(operand(rank, item.instruction, view));
+    for (const View& view : call.writes)
+      item.writes.push_back(operand(rank, item.instruction, view));
   }
   void issue_collective(RankState& rank, Item& item) {
     resolve(rank, item);
     item.kind = Item::Kind::Collective;
-    item.communicator = world_.plan.communicator(rank.id, world_.plan.call(item.instruction).op.slot);
+    item.communicator =
+        world_.plan.communicator(rank.id, world_.plan.call(item.instruction).op.slot);
     item.sequence = rank.collective_count[item.communicator.value]++;
     if (item.reads.size() != 1 || item.writes.size() != 1) {
-      throw Fault(world_.describe(rank, item.instruction) + ": a collective has one read, one write");
+      throw Fault(world_.describe(rank, item.instruction) +
+                  ": a collective has one read, one write");
     }
   }
   /// Takes a Send or Recv and, if it is grouped, the grouped ones that follow on the same stream.
@@ -373,7 +379,8 @@ class Machine {
     }
     to.stay->block->store(to.view, values);
   }
-  static void drop_counted_elsewhere(const RankState& rank, const View& view, std::vector<double>& values) {
+  static void drop_counted_elsewhere(const RankState& rank, const View& view,
+                                     std::vector<double>& values) {
     if (rank.counted_elsewhere.empty()) return;
     for (std::size_t k = 0; k < values.size(); ++k) {
       const std::int64_t index = element_index(view, static_cast<std::int64_t>(k));
@@ -387,11 +394,12 @@ class Machine {
     for (const Operand& read : item.reads) work.reads.push_back(load(rank, item.instruction, read));
     for (std::size_t k = 0; k < item.writes.size(); ++k) {
       const Operand& write = item.writes[k];
-      work.writes.push_back(reads_output(op, k)
-                                ? load(rank, item.instruction, write)
-                                : std::vector<double>(static_cast<std::size_t>(write.view.elements())));
+      work.writes.push_back(reads_output(op, k) ? load(rank, item.instruction, write)
+                                                : std::vector<double>(static_cast<std::size_t>(
+                                                      write.view.elements())));
     }
-    if (op.kind == OpKind::SumOfSquares) drop_counted_elsewhere(rank, item.reads[0].view, work.reads[0]);
+    if (op.kind == OpKind::SumOfSquares)
+      drop_counted_elsewhere(rank, item.reads[0].view, work.reads[0]);
     try {
       compute(work);
     } catch (const Fault& fault) {
@@ -416,7 +424,8 @@ class Machine {
       const Item& item = rank.streams[at->stream].front();
       const Op& mine = world_.plan.call(item.instruction).op;
       if (mine.kind != op.kind || mine.dims != op.dims || mine.reduce_max != op.reduce_max) {
-        throw Fault(world_.describe(rank, item.instruction) + ": members run different collectives");
+        throw Fault(world_.describe(rank, item.instruction) +
+                    ": members run different collectives");
       }
       const bool unread = op.kind == OpKind::Broadcast && reads.size() != op.root;
       const auto elements = static_cast<std::size_t>(item.reads[0].view.elements());
@@ -457,8 +466,8 @@ class Machine {
   }
   void finish_group(RankState& rank, std::uint32_t stream) {
     const auto& transfers = rank.streams[stream].front().transfers;
-    const bool all = std::all_of(transfers.begin(), transfers.end(),
-                                 [](const Transfer& t) { return t.done; });
+    const bool all =
+        std::all_of(transfers.begin(), transfers.end(), [](const Transfer& t) { return t.done; });
     if (all) finish(rank, stream);
   }
   std::string waiting() const {

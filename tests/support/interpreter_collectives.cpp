@@ -60,7 +60,8 @@ Arrays exchanged(const Arrays& reads) {
 
 }  // namespace
 
-std::vector<std::vector<double>> collect(const Op& op, const std::vector<std::vector<double>>& reads,
+std::vector<std::vector<double>> collect(const Op& op,
+                                         const std::vector<std::vector<double>>& reads,
                                          const std::vector<std::int64_t>& write_elements) {
   Arrays writes;
   if (op.kind == OpKind::AllReduce) {
@@ -77,8 +78,8 @@ std::vector<std::vector<double>> collect(const Op& op, const std::vector<std::ve
   } else {
     throw Fault("a Collective instruction carries an op that is none");
   }
-  const std::int64_t largest = static_cast<std::int64_t>(
-      std::max(reads[0].size(), writes[0].size()));
+  const std::int64_t largest =
+      static_cast<std::int64_t>(std::max(reads[0].size(), writes[0].size()));
   need(op.dims[0] == largest, "dims of a collective differ from its views");
   for (std::size_t m = 0; m < writes.size(); ++m) {
     need(static_cast<std::int64_t>(writes[m].size()) == write_elements[m],

@@ -52,7 +52,8 @@ void gemm(Work& work) {
     for (std::int64_t j = 0; j < n; ++j) {
       double sum = bias ? (*bias)[j] : 0.0;
       for (std::int64_t l = 0; l < k; ++l) {
-        sum += (op.trans_a ? a[l * m + i] : a[i * k + l]) * (op.trans_b ? b[j * k + l] : b[l * n + j]);
+        sum +=
+            (op.trans_a ? a[l * m + i] : a[i * k + l]) * (op.trans_b ? b[j * k + l] : b[l * n + j]);
       }
       accumulate(op, c[i * n + j], sum);
     }
@@ -80,12 +81,14 @@ struct Heads {
   }
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(d)); }
 
-  template <class Visit>  // visit(query offset, key offset, score offset) for every (query, key) pair
+  template <
+      class Visit>  // visit(query offset, key offset, score offset) for every (query, key) pair
   void each(Visit visit) const {
     for (std::int64_t n = 0; n < b; ++n) {
       for (std::int64_t h = 0; h < a; ++h) {
         for (std::int64_t i = 0; i < s; ++i) {
-          for (std::int64_t j = 0; j < u; ++j) visit(query(n, h, i), key(n, h, j), score(n, h, i) + j);
+          for (std::int64_t j = 0; j < u; ++j)
+            visit(query(n, h, i), key(n, h, j), score(n, h, i) + j);
         }
       }
     }
@@ -112,8 +115,8 @@ Array toward_queries(const Heads& heads, const Array& scores, const Array& keys,
   return result;
 }
 
-/// result of the key's shape: factor x transposed scores times an array of the query's shape, summed over
-/// the query heads that share a key head.
+/// result of the key's shape: factor x transposed scores times an array of the query's shape,
+/// summed over the query heads that share a key head.
 Array toward_keys(const Heads& heads, const Array& scores, const Array& queries, double factor) {
   Array result(static_cast<std::size_t>(heads.key_size()));
   heads.each([&](std::int64_t q, std::int64_t k, std::int64_t s) {
@@ -141,8 +144,8 @@ void attention_gemm(Work& work) {
   }
 }
 
-/// Softmax of each row of `u` scores. Causal: query i of s sees keys up to i + (u - s). Also the rows'
-/// log-sum-exp.
+/// Softmax of each row of `u` scores. Causal: query i of s sees keys up to i + (u - s). Also the
+/// rows' log-sum-exp.
 Array softmax(const Array& scores, std::int64_t s, std::int64_t u, bool causal, Array* log_sums) {
   Array probs(scores.size(), 0.0);
   const std::int64_t rows = static_cast<std::int64_t>(scores.size()) / u;
@@ -284,7 +287,8 @@ double activation_slope(Activation activation, double x) {
   throw Fault("unknown activation");
 }
 
-/// The input of an activation with its bias added; read `first` is x, read `first + 1` the optional bias.
+/// The input of an activation with its bias added; read `first` is x, read `first + 1` the optional
+/// bias.
 Array biased(const Work& work, std::size_t first, std::int64_t rows, std::int64_t cols) {
   Array x = input(work, first, rows * cols);
   if (work.reads.size() > first + 1) {
@@ -302,8 +306,8 @@ void activation_forward(Work& work) {
   Array& y = output(work, 0, t * f);
   for (std::int64_t r = 0; r < t; ++r) {
     for (std::int64_t c = 0; c < f; ++c) {
-      y[r * f + c] = activated(work.op.activation, x[r * width + c]) *
-                     (gated ? x[r * width + f + c] : 1.0);
+      y[r * f + c] =
+          activated(work.op.activation, x[r * width + c]) * (gated ? x[r * width + f + c] : 1.0);
     }
   }
 }
@@ -369,7 +373,8 @@ void rope(Work& work) {
       const std::int64_t x = k % (d / 2), at = r * width + (k / (d / 2)) * d + x;
       const double exponent = -2.0 * static_cast<double>(x) / static_cast<double>(d);
       const double position = static_cast<double>(r % sequence);
-      const double angle = (work.op.inverse ? -1.0 : 1.0) * position * std::pow(kRopeBase, exponent);
+      const double angle =
+          (work.op.inverse ? -1.0 : 1.0) * position * std::pow(kRopeBase, exponent);
       const double first = y[at], second = y[at + d / 2];
       y[at] = first * std::cos(angle) - second * std::sin(angle);
       y[at + d / 2] = first * std::sin(angle) + second * std::cos(angle);
@@ -388,13 +393,16 @@ void embedding(Work& work) {
     const std::int64_t row = std::llround(tokens[r]) - work.member * v;
     if (row < 0 || row >= v) continue;
     for (std::int64_t c = 0; c < h; ++c) {
-      if (forward) to[r * h + c] = from[row * h + c];
-      else to[row * h + c] += from[r * h + c];
+      if (forward)
+        to[r * h + c] = from[row * h + c];
+      else
+        to[row * h + c] += from[r * h + c];
     }
   }
 }
 
-/// Learned positions: row r of shard `member` takes table row (member t + r) mod (rows of the table).
+/// Learned positions: row r of shard `member` takes table row (member t + r) mod (rows of the
+/// table).
 void position(Work& work) {
   const std::int64_t t = work.op.dims[0], h = work.op.dims[1];
   const bool forward = work.op.kind == OpKind::PositionAdd;
@@ -408,8 +416,10 @@ void position(Work& work) {
   if (!forward && !work.op.accumulate) std::fill(to.begin(), to.end(), 0.0);
   const std::int64_t first = work.member * t * h;
   for (std::int64_t k = 0; k < t * h; ++k) {
-    if (forward) to[k] = x[k] + work.reads[1][(first + k) % size];
-    else to[(first + k) % size] += x[k];
+    if (forward)
+      to[k] = x[k] + work.reads[1][(first + k) % size];
+    else
+      to[(first + k) % size] += x[k];
   }
 }
 
@@ -421,7 +431,8 @@ void logits_max(Work& work) {
   }
 }
 
-/// Sum of exp(logit - max) over this shard of the vocabulary, and the target's logit if it lies in it.
+/// Sum of exp(logit - max) over this shard of the vocabulary, and the target's logit if it lies in
+/// it.
 void logits_sum(Work& work) {
   const std::int64_t t = work.op.dims[0], v = work.op.dims[1];
   const Array& logits = input(work, 0, t * v);
@@ -465,9 +476,11 @@ void cross_entropy_backward(Work& work) {
 void copy_through(Work& work) {
   need(!work.reads.empty() && work.op.dropout == 0.0f, "a copy needs a source and no dropout");
   const bool own_part = work.op.kind == OpKind::CastCopy && work.op.slot.valid();
-  const std::int64_t n = own_part ? work.op.dims[0] : static_cast<std::int64_t>(work.reads[0].size());
+  const std::int64_t n =
+      own_part ? work.op.dims[0] : static_cast<std::int64_t>(work.reads[0].size());
   const std::int64_t first = own_part ? work.member * n : 0;
-  need(first + n <= static_cast<std::int64_t>(work.reads[0].size()), "the own part leaves the source");
+  need(first + n <= static_cast<std::int64_t>(work.reads[0].size()),
+       "the own part leaves the source");
   const auto from = work.reads[0].begin() + first;
   output(work, 0, n).assign(from, from + n);
 }

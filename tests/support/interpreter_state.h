@@ -23,8 +23,8 @@ struct Random {
   std::uint64_t below(std::uint64_t n) { return next() % n; }
 };
 
-/// Memory of one buffer instance, addressed by byte: the double of an element lies at its first byte, so
-/// views of different dtypes see each other's bytes as garbage (NaN), as on a machine.
+/// Memory of one buffer instance, addressed by byte: the double of an element lies at its first
+/// byte, so views of different dtypes see each other's bytes as garbage (NaN), as on a machine.
 class Block {
  public:
   Block(std::string label, Bytes bytes, double fill)
@@ -51,7 +51,8 @@ std::int64_t element_bytes(DType dtype);
 /// Element index of the `index`-th element (row by row) of a view within its buffer.
 std::int64_t element_index(const View& view, std::int64_t index);
 
-/// From one Alloc to the Free: the stays of one (buffer, frame) follow each other in the same memory.
+/// From one Alloc to the Free: the stays of one (buffer, frame) follow each other in the same
+/// memory.
 struct Stay {
   std::shared_ptr<Block> block;
   bool freed = false;  // by the host; takes effect when `pending` is 0
@@ -88,7 +89,8 @@ struct Item {
   std::shared_ptr<Token> token;
 };
 
-using InstanceKey = std::pair<std::uint32_t, std::uint32_t>;  // buffer, frame (kNoFrame: not framed)
+using InstanceKey =
+    std::pair<std::uint32_t, std::uint32_t>;  // buffer, frame (kNoFrame: not framed)
 
 /// A byte of a buffer.
 struct Place {
@@ -103,7 +105,8 @@ struct RankState {
   std::size_t next = 0;  // instruction the host issues next
   std::vector<std::deque<Item>> streams;
   std::map<InstanceKey, std::shared_ptr<Stay>> live;
-  std::map<InstanceKey, std::shared_ptr<Block>> memory;  // of all stays there were, for reuse and read-out
+  std::map<InstanceKey, std::shared_ptr<Block>>
+      memory;                         // of all stays there were, for reuse and read-out
   std::set<Place> counted_elsewhere;  // gradient elements that another rank counts in the norm
   std::map<std::uint32_t, std::shared_ptr<Token>> events, previous_events;
   std::map<std::uint32_t, std::uint64_t> collective_count, sent_count, received_count;
@@ -123,7 +126,8 @@ struct World {
   const Plan& plan;
   const InterpretOptions& options;
   std::vector<RankState> ranks;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<At>> arrived;  // (communicator, sequence)
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::vector<At>>
+      arrived;  // (communicator, sequence)
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>, Pairing> pairs;
 
   std::int32_t member(const RankState& rank, SlotId slot) const;   // 0 without slot
@@ -131,10 +135,11 @@ struct World {
   std::string describe(const RankState& rank, const Instruction& instruction) const;
 };
 
-/// Creates persistent buffers and fills them: seeds, inputs, parameters, then the optimizer's copies.
+/// Creates persistent buffers and fills them: seeds, inputs, parameters, then the optimizer's
+/// copies.
 void set_initial_values(World& world);
-/// Fills `counted_elsewhere`: of the ranks whose sums of squares are added, the first member that holds an
-/// element of a gradient counts it (tensor-parallel replicas and tied copies count once).
+/// Fills `counted_elsewhere`: of the ranks whose sums of squares are added, the first member that
+/// holds an element of a gradient counts it (tensor-parallel replicas and tied copies count once).
 void share_out_norm(World& world);
 /// Loss, gradients, weights and persistent buffers at the end.
 Results read_out(const World& world);
@@ -154,7 +159,8 @@ bool reads_output(const Op& op, std::size_t index);
 void compute(Work& work);
 
 /// Runs a collective on the reads of all members, in member order; returns their writes.
-std::vector<std::vector<double>> collect(const Op& op, const std::vector<std::vector<double>>& reads,
+std::vector<std::vector<double>> collect(const Op& op,
+                                         const std::vector<std::vector<double>>& reads,
                                          const std::vector<std::int64_t>& write_elements);
 
 }  // namespace gputwin::interpreted

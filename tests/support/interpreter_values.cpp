@@ -1,5 +1,5 @@
-// Where numbers come from and where they are found again: initial values by global tensor, and the read-out
-// of global gradients and weights from the shards of the ranks.
+// Where numbers come from and where they are found again: initial values by global tensor, and the
+// read-out of global gradients and weights from the shards of the ranks.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -45,8 +45,8 @@ double seeded_value(std::uint64_t seed, std::int64_t index) {
 }
 
 std::int64_t token(std::int64_t sample, std::int64_t position, std::int64_t vocab) {
-  const std::uint64_t hash = mix(mix(static_cast<std::uint64_t>(sample) + 17) +
-                                 static_cast<std::uint64_t>(position));
+  const std::uint64_t hash =
+      mix(mix(static_cast<std::uint64_t>(sample) + 17) + static_cast<std::uint64_t>(position));
   return static_cast<std::int64_t>(hash % static_cast<std::uint64_t>(vocab));
 }
 
@@ -77,7 +77,8 @@ struct Cut {
     return by_rows() ? cut(local, parameter.rows, parameter.sharding.blocks) : local;
   }
   std::int64_t column(std::int64_t local) const {
-    // A bias stored as one row is cut along its columns in the same blocks as the rows of its weight.
+    // A bias stored as one row is cut along its columns in the same blocks as the rows of its
+    // weight.
     const std::int64_t blocks = parameter.rows == 1 ? parameter.sharding.blocks : 1;
     return by_cols() ? cut(local, parameter.cols, blocks) : local;
   }
@@ -90,11 +91,13 @@ std::shared_ptr<Block> block_of(const RankState& rank, const World& world, Buffe
   return found == rank.memory.end() ? nullptr : found->second;
 }
 
-/// Initial values of unframed buffers of one rank by element; also of buffers that are allocated later (a
-/// weight shard that is only written by the optimizer links its master to the weights).
+/// Initial values of unframed buffers of one rank by element; also of buffers that are allocated
+/// later (a weight shard that is only written by the optimizer links its master to the weights).
 class Known {
  public:
-  void set(const View& view, std::int64_t index, double value) { values_[key(view, index)] = value; }
+  void set(const View& view, std::int64_t index, double value) {
+    values_[key(view, index)] = value;
+  }
   std::optional<double> get(const View& view, std::int64_t index) const {
     const auto found = values_.find(key(view, index));
     return found == values_.end() ? std::nullopt : std::optional(found->second);
@@ -131,7 +134,8 @@ void fill_parameters(World& world, RankState& rank, Known& known) {
     const auto block = block_of(rank, world, parameter.weight.buffer);
     if (!block) throw Fault("the weight of " + parameter.name + " is not persistent");
     if (parameter.weight.elements() != parameter.rows * parameter.cols) {
-      throw Fault("the weight view of " + parameter.name + " does not have its rows x cols elements");
+      throw Fault("the weight view of " + parameter.name +
+                  " does not have its rows x cols elements");
     }
     for (std::int64_t k = 0; k < parameter.rows * parameter.cols; ++k) {
       const std::int64_t row = cut.row(k / parameter.cols), column = cut.column(k % parameter.cols);
@@ -152,8 +156,8 @@ void inherit(World& world, RankState& rank, Known& known, const View& to, std::i
   if (target.persistent) block_of(rank, world, to.buffer)->set_element(to, to_index, *value);
 }
 
-/// Passes initial values on along one call: master = weight for optimizers, a weight shard is its part of the
-/// weights it is gathered into, a copied or cast weight equals its copy.
+/// Passes initial values on along one call: master = weight for optimizers, a weight shard is its
+/// part of the weights it is gathered into, a copied or cast weight equals its copy.
 void inherit_along(World& world, RankState& rank, Known& known, const Call& call) {
   const OpKind kind = call.op.kind;
   if ((kind == OpKind::AdamStep || kind == OpKind::CpuAdam) && call.writes.size() > 3) {
@@ -172,7 +176,8 @@ void inherit_along(World& world, RankState& rank, Known& known, const Call& call
   } else if (kind == OpKind::CopyBytes || kind == OpKind::CastCopy) {
     const View &from = call.reads.at(0), &to = call.writes.at(0);
     const std::int64_t first = world.member(rank, call.op.slot) * to.elements();
-    for (std::int64_t k = 0; k < to.elements(); ++k) inherit(world, rank, known, from, first + k, to, k);
+    for (std::int64_t k = 0; k < to.elements(); ++k)
+      inherit(world, rank, known, from, first + k, to, k);
   }
 }
 
@@ -215,8 +220,8 @@ struct Spread {
   SlotId slot{};
 };
 
-/// Where `place` is owned after a reduce-scatter into (or before an all-gather from) a shard: nothing if it
-/// lies in another member's part.
+/// Where `place` is owned after a reduce-scatter into (or before an all-gather from) a shard:
+/// nothing if it lies in another member's part.
 std::optional<Place> owned(const World& world, const RankState& rank, Place place,
                            const std::vector<Spread>& spreads) {
   for (const Spread& spread : spreads) {
@@ -253,7 +258,8 @@ CommunicatorId norm_group(const World& world, const RankState& rank) {
     if (squares.op.kind != OpKind::SumOfSquares) continue;
     for (CallId id : calls) {
       const Call& call = world.plan.calls[id.value];
-      if (call.op.kind == OpKind::AllReduce && call.reads.at(0).buffer == squares.writes.at(0).buffer) {
+      if (call.op.kind == OpKind::AllReduce &&
+          call.reads.at(0).buffer == squares.writes.at(0).buffer) {
         return world.plan.communicator(rank.id, call.op.slot);
       }
     }
@@ -342,7 +348,8 @@ double total_loss(const World& world) {
 }  // namespace
 
 void set_initial_values(World& world) {
-  constexpr int kRounds = 3;  // gathered weight <- weight shard <- master, in any order of the calls
+  constexpr int kRounds =
+      3;  // gathered weight <- weight shard <- master, in any order of the calls
   for (RankState& rank : world.ranks) {
     create_persistent(world, rank);
     fill_inputs(world, rank);

@@ -114,7 +114,8 @@ struct Item {
   const Instruction* instruction = nullptr;  // null: the stream ends
   GatePtr gate{};
   std::vector<std::pair<const Instruction*, std::uint32_t>>
-      communications{};  // with their sequence
+      communications{};                // with their sequence
+  std::vector<std::size_t> numbers{};  // of its tasks, in the order of issue
   std::uint32_t position = 0;
   int body = 0;
 };
@@ -140,7 +141,9 @@ struct RankState {
   std::vector<GatePtr> latest, previous;  // by event
   std::map<std::uint32_t, std::uint32_t> collectives;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> pairs;
-  int unfinished = 0, active_collectives = 0, actors = 0;
+  std::vector<bool> over;  // by task in the order of issue
+  std::size_t freed = 0;   // tasks at the front of `over` that are over: the launch queue is a ring
+  int active_collectives = 0, actors = 0;
   GatePtr room;  // the host waits for a task to end
   std::vector<double> body_end;
 };
@@ -263,11 +266,12 @@ void Run::issue_task(std::uint32_t r, const Instruction& instruction, Item& grou
                      bool last_of_group) {
   RankState& rank = ranks_[r];
   const HostCost cost = costs_.host(topology_.device_kind(plan_.ranks[r].gpu));
-  while (rank.unfinished >= cost.queue_depth) {
+  while (rank.over.size() - rank.freed >= static_cast<std::size_t>(cost.queue_depth)) {
     const GatePtr room = rank.room = std::make_shared<Gate>();
     room->wait();
   }
-  ++rank.unfinished;
+  group.numbers.push_back(rank.over.size());
+  rank.over.push_back(false);
   std::uint32_t sequence = 0;
   if (communicates(instruction)) {
     const std::uint32_t slot = plan_.ranks[r].slots[plan_.call(instruction).op.slot.value];
@@ -319,7 +323,8 @@ void Run::run_task(std::uint32_t r, std::uint8_t s, const Item& item) {
     case Kind::Wait:
     case Kind::HostWait: break;
   }
-  rank.unfinished -= static_cast<int>(item.communications.size());
+  for (const std::size_t number : item.numbers) rank.over[number] = true;
+  while (rank.freed < rank.over.size() && rank.over[rank.freed]) ++rank.freed;
   if (const GatePtr room = std::exchange(rank.room, nullptr)) room->open();
   if (item.body >= 0) {
     double& end = rank.body_end[static_cast<std::size_t>(item.body)];

@@ -1,6 +1,6 @@
-// Four plans written by hand, run on real numbers and compared with plain matrix arithmetic. Every Wait in
-// them is needed: without any single one, some order of events gives wrong numbers or touches memory that
-// is not there.
+// Four plans written by hand, run on real numbers and compared with plain matrix arithmetic. Every
+// Wait in them is needed: without any single one, some order of events gives wrong numbers or
+// touches memory that is not there.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,9 @@ struct Matrix {
   std::vector<double> v;
   Matrix(std::int64_t r, std::int64_t c) : rows(r), cols(c), v(static_cast<std::size_t>(r * c)) {}
   double& at(std::int64_t i, std::int64_t j) { return v[static_cast<std::size_t>(i * cols + j)]; }
-  double at(std::int64_t i, std::int64_t j) const { return v[static_cast<std::size_t>(i * cols + j)]; }
+  double at(std::int64_t i, std::int64_t j) const {
+    return v[static_cast<std::size_t>(i * cols + j)];
+  }
 };
 
 Matrix product(const Matrix& a, const Matrix& b) {
@@ -78,7 +80,8 @@ Matrix seeded(std::uint64_t seed, std::int64_t rows, std::int64_t cols, std::int
   return m;
 }
 
-/// Cross entropy of `logits` against the tokens that follow in `sample`, times `scale`; and its gradient.
+/// Cross entropy of `logits` against the tokens that follow in `sample`, times `scale`; and its
+/// gradient.
 double cross_entropy(const Matrix& logits, std::int64_t sample, double scale, Matrix& gradient) {
   double loss = 0.0;
   for (std::int64_t i = 0; i < logits.rows; ++i) {
@@ -132,8 +135,10 @@ bool detected(const std::string& text, int bodies, const Distance& distance_of) 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines(1);
   for (char c : text) {
-    if (c == '\n') lines.emplace_back();
-    else lines.back() += c;
+    if (c == '\n')
+      lines.emplace_back();
+    else
+      lines.back() += c;
   }
   return lines;
 }
@@ -250,7 +255,7 @@ constexpr const char* kReceiveBackward = R"(
   wait compute e2)";
 constexpr const char* kLossBackward = R"(
   alloc dy3 @^
-  kernel compute B/head/loss @^ cross_entropy_backward t=2 v=4 scale=0.125 : y3 top sums targets : dy3
+  kernel compute B/head/ce @^ cross_entropy_backward t=2 v=4 scale=0.125 : y3 top sums targets : dy3
   free y3 @^
   free top @^
   free sums @^)";
@@ -272,7 +277,9 @@ std::string steps(const std::string& schedule) {
   std::string text;
   for (std::size_t at = 0; at + 4 <= schedule.size(); at += 5) {
     const int chunk = schedule[at + 1] - '0', frame = schedule[at + 3] - '0';
-    const auto add = [&](const char* part) { text += replaced(replaced(part, '%', chunk), '^', frame); };
+    const auto add = [&](const char* part) {
+      text += replaced(replaced(part, '%', chunk), '^', frame);
+    };
     if (schedule[at] == 'F') {
       if (chunk > 0) add(kReceiveForward);
       add(kForward);
@@ -295,7 +302,8 @@ std::string pipeline_buffers() {
 buffer dy% 2x4 f32 framed
 buffer w% 4x4 f32 class=weights persistent
 buffer dw% 4x4 f32 class=gradients persistent
-)", '%', c);
+)",
+                     '%', c);
   }
   return text + R"(buffer targets 1x2 i64 framed persistent
 buffer top 2x1 f32 framed
@@ -327,7 +335,8 @@ body
   kernel compute O/zero#1 zero n=16 : : dw1
   kernel compute O/zero#3 zero n=16 : : dw3
   kernel compute O/zero_loss zero n=1 : : loss
-)" + steps("F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 F1.2 B1.0 F1.3 B1.1 F3.2 B3.2 F3.3 B3.3 B1.2 B1.3") + R"(
+)" + steps("F1.0 F1.1 F3.0 B3.0 F3.1 B3.1 F1.2 B1.0 F1.3 B1.1 F3.2 B3.2 F3.3 B3.3 B1.2 B1.3") +
+         R"(
 rank stage0 gpu=0 other=1
 rank stage1 gpu=1 other=0
 )";
@@ -364,7 +373,8 @@ TEST(HandwrittenPlans, InterleavedPipelineOfTwoVirtualStages) {
 
 // ---- (c) ZeRO-3: parameters gathered ahead, gradients reduce-scattered behind ----
 
-// logits = E[tokens] W0^T W1^T on two data-parallel ranks; each holds half of the rows of W0 and W1.
+// logits = E[tokens] W0^T W1^T on two data-parallel ranks; each holds half of the rows of W0 and
+// W1.
 constexpr const char* kZero3 = R"(
 buffer tokens 1x2 i64 framed persistent
 buffer targets 1x2 i64 framed persistent
@@ -459,7 +469,8 @@ rank replica gpu=1 dp=all
 )";
 
 double zero3_distance(const Results& results) {
-  const Matrix table = parameter("table", 4, 4), w0 = parameter("w0", 4, 4), w1 = parameter("w1", 4, 4);
+  const Matrix table = parameter("table", 4, 4), w0 = parameter("w0", 4, 4),
+               w1 = parameter("w1", 4, 4);
   Matrix g0(4, 4), g1(4, 4);
   double loss = 0.0;
   for (std::int64_t sample = 0; sample < 2; ++sample) {  // one on each rank
@@ -484,8 +495,9 @@ TEST(HandwrittenPlans, Zero3LayerWithPrefetchedGathers) {
 
 // ---- (d) an offloaded layer whose prefetch crosses the iteration border ----
 
-// total += relu(x A^T) B^T once per body. A and B live on the host; each body evicts its copies by a Free,
-// since they are unchanged, and fetches the copies of the next body. The prologue fetches the first.
+// total += relu(x A^T) B^T once per body. A and B live on the host; each body evicts its copies by
+// a Free, since they are unchanged, and fetches the copies of the next body. The prologue fetches
+// the first.
 constexpr const char* kOffload = R"(
 arena gpu
 arena host

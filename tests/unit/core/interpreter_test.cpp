@@ -1,4 +1,5 @@
-// The interpreter itself: kernels against finite differences and hand arithmetic, and the faults it must see.
+// The interpreter itself: kernels against finite differences and hand arithmetic, and the faults it
+// must see.
 #include "tests/support/interpreter.h"
 
 #include <gmock/gmock.h>
@@ -27,8 +28,8 @@ Array random_array(std::uint64_t seed, std::int64_t n) {
 }
 
 /// Runs one kernel on `reads`; outputs have the given sizes and start at 0.
-std::vector<Array> run(const Op& op, const std::vector<Array>& reads, const std::vector<std::int64_t>& sizes,
-                       std::int64_t member = 0) {
+std::vector<Array> run(const Op& op, const std::vector<Array>& reads,
+                       const std::vector<std::int64_t>& sizes, std::int64_t member = 0) {
   const InterpretOptions options;
   Work work{op, reads, {}, member, 1, options};
   for (const std::int64_t size : sizes) work.writes.emplace_back(static_cast<std::size_t>(size));
@@ -59,12 +60,14 @@ Array differences(const std::function<double(const Array&)>& f, Array x) {
 
 void expect_near(const Array& found, const Array& expected, const std::string& what) {
   ASSERT_EQ(found.size(), expected.size()) << what;
-  for (std::size_t k = 0; k < found.size(); ++k) EXPECT_NEAR(found[k], expected[k], 1e-7) << what << " " << k;
+  for (std::size_t k = 0; k < found.size(); ++k)
+    EXPECT_NEAR(found[k], expected[k], 1e-7) << what << " " << k;
 }
 
 /// `gradients[i]` must be the slope of sum(weight x output 0 of op(reads)) towards reads[i].
-void expect_gradients(const Op& op, const std::vector<Array>& reads, const std::vector<std::int64_t>& sizes,
-                      const Array& weight, const std::vector<Array>& gradients) {
+void expect_gradients(const Op& op, const std::vector<Array>& reads,
+                      const std::vector<std::int64_t>& sizes, const Array& weight,
+                      const std::vector<Array>& gradients) {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const auto f = [&](const Array& x) {
       std::vector<Array> moved = reads;
@@ -76,7 +79,8 @@ void expect_gradients(const Op& op, const std::vector<Array>& reads, const std::
 }
 
 TEST(InterpreterKernels, GemmTransposesAccumulatesAndAddsABias) {
-  // A = [1 2; 3 4], B = [5 6; 7 8]: A B = [19 22; 43 50], A^T B = [26 30; 38 44], A B^T = [17 23; 39 53].
+  // A = [1 2; 3 4], B = [5 6; 7 8]: A B = [19 22; 43 50], A^T B = [26 30; 38 44], A B^T = [17 23;
+  // 39 53].
   const Array a{1, 2, 3, 4}, b{5, 6, 7, 8};
   Op op{.kind = OpKind::Gemm, .dims = {2, 2, 2}};
   EXPECT_THAT(run(op, {a, b}, {4})[0], ElementsAre(19, 22, 43, 50));
@@ -112,7 +116,8 @@ TEST(InterpreterKernels, ActivationBackwardIsTheSlopeOfActivationForward) {
   for (const Activation activation : {Activation::Gelu, Activation::Relu, Activation::SqRelu,
                                       Activation::Swiglu, Activation::Geglu}) {
     const std::int64_t width = is_gated(activation) ? 6 : 3;
-    const Array x = random_array(1, 2 * width), bias = random_array(2, width), dy = random_array(3, 6);
+    const Array x = random_array(1, 2 * width), bias = random_array(2, width),
+                dy = random_array(3, 6);
     const Op forward{.kind = OpKind::ActivationForward, .activation = activation, .dims = {2, 3}};
     const Op backward{.kind = OpKind::ActivationBackward, .activation = activation, .dims = {2, 3}};
     const auto grads = run(backward, {dy, x, bias}, {2 * width, width});
@@ -127,11 +132,14 @@ TEST(InterpreterKernels, FlashEqualsUnfusedAndItsGradientsAreSlopes) {
   const std::int64_t q_size = 48, k_size = 24, s_size = 72;
   const Array q = random_array(1, q_size), k = random_array(2, k_size), v = random_array(3, k_size);
   const Array grad = random_array(4, q_size);
-  const auto op = [&](OpKind kind, bool causal = false) { return Op{.kind = kind, .causal = causal, .dims = dims}; };
+  const auto op = [&](OpKind kind, bool causal = false) {
+    return Op{.kind = kind, .causal = causal, .dims = dims};
+  };
   const Op softmax{.kind = OpKind::SoftmaxForward, .causal = true, .dims = rows};
   const Array scores = run(op(OpKind::AttentionScores), {q, k}, {s_size})[0];
   const Array probs = run(softmax, {scores}, {s_size})[0];
-  EXPECT_THAT(Array(probs.begin(), probs.begin() + 3), ElementsAre(1, 0, 0)) << "a query sees itself first";
+  EXPECT_THAT(Array(probs.begin(), probs.begin() + 3), ElementsAre(1, 0, 0))
+      << "a query sees itself first";
   const Array context = run(op(OpKind::AttentionContext), {probs, v}, {q_size})[0];
   const auto flash = run(op(OpKind::FlashForward, true), {q, k, v}, {q_size, 24});
   expect_near(flash[0], context, "output");
@@ -148,7 +156,8 @@ TEST(InterpreterKernels, FlashEqualsUnfusedAndItsGradientsAreSlopes) {
 }
 
 TEST(InterpreterKernels, RopeTurnsBackAndLeavesTheFirstPositionAndValuesAlone) {
-  // Two sequences of two tokens, two query heads, one key head, one value head of size 4: rows of 16.
+  // Two sequences of two tokens, two query heads, one key head, one value head of size 4: rows of
+  // 16.
   Op op{.kind = OpKind::Rope, .dims = {4, 2, 1, 4, 2}};
   const Array x = random_array(1, 64);
   const Array turned = run(op, {x}, {64})[0];
@@ -183,8 +192,8 @@ TEST(InterpreterKernels, LossFromVocabularyShardsEqualsTheWholeAndItsGradientIsT
 }
 
 TEST(InterpreterKernels, AdamClipsByTheGlobalNorm) {
-  // Norm sqrt(400) = 20 > 1: g = 6 / 20 = 0.3. First step: m / 0.1 = 0.3, sqrt(v / 0.05) = 0.3, so the
-  // weight moves by 1e-3 x 0.3 / (0.3 + 1e-8).
+  // Norm sqrt(400) = 20 > 1: g = 6 / 20 = 0.3. First step: m / 0.1 = 0.3, sqrt(v / 0.05) = 0.3, so
+  // the weight moves by 1e-3 x 0.3 / (0.3 + 1e-8).
   const auto out = run({.kind = OpKind::AdamStep, .dims = {1}}, {{6.0}, {400.0}}, {1, 1, 1, 1});
   EXPECT_NEAR(out[0][0], -1e-3 * 0.3 / (0.3 + 1e-8), 1e-15);
   EXPECT_NEAR(out[1][0], 0.03, 1e-15);
@@ -212,12 +221,15 @@ program only
   stream compute compute
   stream side compute
 body
-)" + body + "\nrank only gpu=0\n";
+)" + body +
+         "\nrank only gpu=0\n";
 }
 
 TEST(InterpreterFaults, MemoryIsUsedBetweenItsAllocAndItsFree) {
-  EXPECT_EQ(fault_of(one_rank("alloc t\nkernel compute F/a cast_copy n=4 : p : t\nfree t")), "none");
-  EXPECT_THAT(fault_of(one_rank("kernel compute F/a cast_copy n=4 : p : t")), HasSubstr("not allocated"));
+  EXPECT_EQ(fault_of(one_rank("alloc t\nkernel compute F/a cast_copy n=4 : p : t\nfree t")),
+            "none");
+  EXPECT_THAT(fault_of(one_rank("kernel compute F/a cast_copy n=4 : p : t")),
+              HasSubstr("not allocated"));
   EXPECT_THAT(fault_of(one_rank("alloc t\nfree t\nkernel compute F/a cast_copy n=4 : p : t")),
               HasSubstr("not allocated"));
   EXPECT_THAT(fault_of(one_rank("alloc t\nkernel compute F/a cast_copy n=4 : t : q")),
@@ -240,8 +252,10 @@ TEST(InterpreterFaults, AWaitNeedsARecord) {
 std::string two_ranks(const std::string& first, const std::string& second) {
   const std::string streams = "  stream a communication\n  stream b communication\n";
   const std::string slots = "  slot dp dp\n  slot peer pp peer\nbody\n";
-  return "buffer x 1x4 f32 persistent seed=1\nbuffer y 1x4 f32 persistent seed=2\ncommunicator all 0 1\n"
-         "program p0\n" + streams + slots + first + "\nprogram p1\n" + streams + slots + second +
+  return "buffer x 1x4 f32 persistent seed=1\nbuffer y 1x4 f32 persistent seed=2\ncommunicator all "
+         "0 1\n"
+         "program p0\n" +
+         streams + slots + first + "\nprogram p1\n" + streams + slots + second +
          "\nrank p0 gpu=0 dp=all peer=1\nrank p1 gpu=1 dp=all peer=0\n";
 }
 
@@ -258,15 +272,17 @@ TEST(InterpreterFaults, RendezvousInCrossedOrderIsADeadlockUnlessGrouped) {
   const std::string receive = "recv a P/r recv_from slot=peer n=4 : : y\n";
   EXPECT_EQ(fault_of(two_ranks(send + receive, receive + send)), "none");
   EXPECT_THAT(fault_of(two_ranks(send + receive, send + receive)), HasSubstr("deadlock"));
-  const std::string both = "send a P/s send_to slot=peer n=4 grouped : x :\n"
-                           "recv a P/r recv_from slot=peer n=4 grouped : : y\n";
+  const std::string both =
+      "send a P/s send_to slot=peer n=4 grouped : x :\n"
+      "recv a P/r recv_from slot=peer n=4 grouped : : y\n";
   EXPECT_EQ(fault_of(two_ranks(both, both)), "none");
 }
 
 // ---- read-out ----
 
-// Rank 0 and 1 hold gradients g = (1, 2, 3, 4) x hash; the reduce-scatter sums them into a shard each. The
-// optimizer works on the shard, whose weight and master start as the rank's part of the weights.
+// Rank 0 and 1 hold gradients g = (1, 2, 3, 4) x hash; the reduce-scatter sums them into a shard
+// each. The optimizer works on the shard, whose weight and master start as the rank's part of the
+// weights.
 std::string zero1(const std::string& shard) {
   return R"(
 buffer source 1x4 f32 persistent seed=9
@@ -284,9 +300,11 @@ program replica
   param w 2x2 weight=weights{0,2,2,2,bf16} gradient=grads{0,2,2,2,f32}
 body
   kernel compute W/g cast_copy n=4 : source : grads
-  collective compute D/rs reduce_scatter slot=dp n=4 : grads : )" + shard + R"(
+  collective compute D/rs reduce_scatter slot=dp n=4 : grads : )" +
+         shard + R"(
   alloc weight_shard
-  kernel compute O/adam adam_step n=2 : )" + shard + R"( : master m v weight_shard
+  kernel compute O/adam adam_step n=2 : )" +
+         shard + R"( : master m v weight_shard
   collective compute G/ag all_gather slot=dp n=4 : weight_shard : weights
   free weight_shard
 rank replica gpu=0 dp=all

@@ -1,5 +1,5 @@
-// The stream core against the reference executor, and its own ways of running against each other, on random
-// plans. Every run is a child process, as SimGrid allows one engine per process.
+// The stream core against the reference executor, and its own ways of running against each other,
+// on random plans. Every run is a child process, as SimGrid allows one engine per process.
 #include <gtest/gtest.h>
 
 #include <sstream>

@@ -3,7 +3,9 @@
 #include <chrono>
 
 #include "sim/core/plan_text.h"
+#include "sim/engine/simgrid_executor.h"
 #include "tests/support/grid_plan.h"
+#include "tests/support/in_child.h"
 #include "tests/support/small_cluster.h"
 #include "tests/support/table_cost_model.h"
 
@@ -133,6 +135,67 @@ TEST(Fold, SeesWhoElseUsesALink) {
   const Folding f = fold(plan, topology, TableCostModel{});
   EXPECT_NE(f.representative[3], f.representative[0]);
   EXPECT_NE(f.representative[7], f.representative[4]);
+}
+
+// Pairs (i, i + count) over two nodes: a kernel of 10 us, then an all-reduce of 10^6 bytes, which
+// puts 10^6 bytes on each adapter it uses, 80 ps/B.
+Plan pairs(std::uint32_t count, std::initializer_list<std::uint32_t> gpus_of_node) {
+  std::string text =
+      "program p frames=0\n  stream compute compute\n  slot dp dp\nbody\n"
+      "  kernel compute F/L0/a opaque flops=1e7 : :\n"
+      "  collective compute D/L0/r all_reduce n=250000 slot=dp : :\n";
+  std::string communicators;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::string name = std::to_string(i);
+    communicators += "communicator c" + name + ' ' + name + ' ' + std::to_string(i + count) + '\n';
+  }
+  for (std::uint32_t i = 0; i < 2 * count; ++i) {
+    const std::uint32_t gpu = gpus_of_node.begin()[i % count] + (i < count ? 0 : 4);
+    text += "rank p gpu=" + std::to_string(gpu) + " dp=c" + std::to_string(i % count) + '\n';
+  }
+  return parse_plan(communicators + text);
+}
+
+/// "simulated ranks: end of every rank in us", run by the stream core as folded.
+std::string folded_run(const Plan& plan, const Cluster& cluster) {
+  const ChildResult child = in_child([&] {
+    SimgridExecutor executor;
+    const ExecutionOutcome outcome =
+        executor.run(plan, TableCostModel{}, Topology(cluster), RunOptions{}, nullptr);
+    const auto& run = std::get<Execution>(outcome);
+    std::string text = std::to_string(run.engine.simulated_ranks) + ':';
+    for (const Ps end : run.rank_end) text += ' ' + std::to_string((end + 500'000) / 1'000'000);
+    return text;
+  });
+  EXPECT_TRUE(child.ok);
+  return child.text;
+}
+
+// An adapter per GPU: 10 + 80 us, one rank for all. Then rank 2 takes 15 us for its kernel: it and
+// its partner 6 are simulated on their own and end at 95 us.
+TEST(FoldedRun, UnfoldsASlowGpu) {
+  const Cluster cluster = small_cluster({.nodes = 2, .gpus = 4, .nics = 4});
+  Plan plan = pairs(4, {0, 1, 2, 3});
+  EXPECT_EQ(folded_run(plan, cluster), "1: 90 90 90 90 90 90 90 90");
+  plan.ranks[2].slowdown = 1.5;
+  EXPECT_EQ(folded_run(plan, cluster), "3: 90 90 95 90 90 90 95 90");
+}
+
+// Two GPUs per adapter: 10 + 2 x 80 us. Without the pair on GPU 3 the second adapter serves GPU 2
+// alone, whose pair takes 10 + 80 us.
+TEST(FoldedRun, UnfoldsAnAdapterSharedByFewer) {
+  const Cluster cluster = small_cluster({.nodes = 2, .gpus = 4, .nics = 2});
+  EXPECT_EQ(folded_run(pairs(4, {0, 1, 2, 3}), cluster), "1: 170 170 170 170 170 170 170 170");
+  EXPECT_EQ(folded_run(pairs(3, {0, 1, 2}), cluster), "2: 170 170 90 170 170 90");
+}
+
+// The adapters of node 0 are half as fast: 10 + 160 us. They pace the pairs on both nodes alike, so
+// one rank still stands for all, though the links of the two nodes are kept apart.
+TEST(FoldedRun, IsPacedByTheSlowerLinks) {
+  Cluster cluster = small_cluster({.nodes = 2, .gpus = 4, .nics = 4});
+  cluster.groups = {{cluster.groups[0].type, 1}, {cluster.groups[0].type, 1}};
+  cluster.groups[0].type.nics.each = BytesPerSecond(6.25e9);
+  EXPECT_EQ(folded_run(pairs(4, {0, 1, 2, 3}), cluster), "1: 170 170 170 170 170 170 170 170");
 }
 
 double seconds_to_fold(const Grid& grid, std::int32_t nodes, std::size_t expected) {

@@ -14,7 +14,7 @@ namespace {
 using test::data_folder;
 using testing::HasSubstr;
 
-std::string text_of(const std::string& file) {
+std::string text_of(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::stringstream text;
   text << in.rdbuf();
@@ -23,7 +23,7 @@ std::string text_of(const std::string& file) {
 
 // The A100 file with `from` replaced by `to`, under the name it states.
 std::filesystem::path changed_device(const std::string& from, const std::string& to) {
-  std::string text = text_of(data_folder() + "/devices/a100-sxm-80gb.json");
+  std::string text = text_of(data_folder() / "devices" / "a100-sxm-80gb.json");
   const std::size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   text.replace(at, from.size(), to);
@@ -47,12 +47,12 @@ InputError error_of(const std::filesystem::path& file) {
 }
 
 TEST(Devices, ShippedOnesLoadAndEveryNumberHasAnOrigin) {
-  const std::vector<std::string> names = list_devices(data_folder() + "/devices");
+  const std::vector<std::string> names = list_devices(data_folder() / "devices");
   EXPECT_THAT(names, testing::IsSupersetOf({"a100-sxm-40gb", "a100-sxm-80gb", "b200-sxm", "gb200",
                                             "h100-sxm-80gb", "h200-sxm-141gb", "t4",
                                             "v100-sxm2-16gb", "v100-sxm2-32gb"}));
   for (const std::string& name : names) {
-    const Device device = load_device(data_folder() + "/devices/" + name + ".json");
+    const Device device = load_device(data_folder() / "devices" / (name + ".json"));
     EXPECT_EQ(device.name, name);
     EXPECT_GE(device.constants.size(), 35u) << name;
     for (const Constant& constant : device.constants) EXPECT_FALSE(constant.source.empty());
@@ -62,7 +62,7 @@ TEST(Devices, ShippedOnesLoadAndEveryNumberHasAnOrigin) {
 
 // Data sheet of the A100: 108 SMs, 312 dense bf16 TFLOP/s, 80 GiB at 2,039 GB/s.
 TEST(Devices, ReadUnitsFromTheirKeys) {
-  const Device a100 = load_device(data_folder() + "/devices/a100-sxm-80gb.json");
+  const Device a100 = load_device(data_folder() / "devices" / "a100-sxm-80gb.json");
   EXPECT_EQ(a100.sms, 108);
   EXPECT_DOUBLE_EQ(a100.dense_peak(DType::Bf16).value, 312e12);
   EXPECT_EQ(a100.memory.value, std::int64_t{80} << 30);
@@ -73,9 +73,9 @@ TEST(Devices, ReadUnitsFromTheirKeys) {
 // A100 has no fp8 units: fp8 matrices are multiplied at the fp16 rate. Volta multiplies bf16 in
 // fp32.
 TEST(Devices, EmulateFormatsTheyLack) {
-  const Device a100 = load_device(data_folder() + "/devices/a100-sxm-80gb.json");
+  const Device a100 = load_device(data_folder() / "devices" / "a100-sxm-80gb.json");
   EXPECT_DOUBLE_EQ(a100.dense_peak(DType::F8).value, 312e12);
-  const Device v100 = load_device(data_folder() + "/devices/v100-sxm2-16gb.json");
+  const Device v100 = load_device(data_folder() / "devices" / "v100-sxm2-16gb.json");
   EXPECT_DOUBLE_EQ(v100.dense_peak(DType::Bf16).value, 15.7e12);
 }
 

@@ -81,7 +81,7 @@ TEST(Gemm, SplitsDeepProducts) {
 // products reach 0.75-0.86 of 312 TFLOP/s; the attention output (k = 1536) has short sums and
 // reaches 0.65-0.75.
 TEST(Gemm, FlagshipShapesOnA100) {
-  const Device a100 = load_device(test::data_folder() + "/devices/a100-sxm-80gb.json");
+  const Device a100 = load_device(test::data_folder() / "devices" / "a100-sxm-80gb.json");
   const auto share = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
     const Cost cost =
         gemm_cost(a100, {.m = m, .n = n, .k = k, .traffic = Bytes(2 * (m * k + k * n + m * n))});

@@ -77,7 +77,7 @@ TEST(LiveMicroBatches, BySchedule) {
 
 // Two of three communicators have two ranks or more and hold NCCL buffers.
 TEST(RuntimeMemory, CountsCommunicatorsThatCommunicate) {
-  const Device a100 = load_device(test::data_folder() + "/devices/a100-sxm-80gb.json");
+  const Device a100 = load_device(test::data_folder() / "devices" / "a100-sxm-80gb.json");
   const std::vector<std::int32_t> sizes{8, 1, 16};
   const MemoryCost cost = runtime_memory(a100, sizes);
   EXPECT_EQ(cost.communicators.value, 2 * (std::int64_t{230} << 20));

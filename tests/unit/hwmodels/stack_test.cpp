@@ -9,7 +9,7 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-const std::string kStacks = test::data_folder() + "/stacks";
+const std::filesystem::path kStacks = test::data_folder() / "stacks";
 
 TEST(Stacks, ShippedOnesLoad) {
   for (const std::string& name : list_json_names(kStacks)) {

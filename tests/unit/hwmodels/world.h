@@ -2,7 +2,7 @@
 // of hwmodels.
 #pragma once
 
-#include <numeric>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -10,7 +10,7 @@
 
 namespace gputwin::test {
 
-inline std::string data_folder() { return std::string(GPUTWIN_SOURCE_DIR) + "/hwmodels"; }
+inline std::filesystem::path data_folder() { return GPUTWIN_SOURCE_DIR "/hwmodels"; }
 
 /// `nodes` nodes of eight GPUs behind an NVSwitch, one network adapter per GPU, flat InfiniBand
 /// fabric.
