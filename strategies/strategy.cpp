@@ -47,11 +47,10 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
   Stopwatch watch(times);
   auto outcome = watch.run("lower", [&] { return lower(*transformer, cluster, layout, job); });
   if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
-  Lowered lowered = watch.run(
-      "recompute", [&] { return recompute(std::move(std::get<Lowered>(outcome))); });
+  Lowered lowered =
+      watch.run("recompute", [&] { return recompute(std::move(std::get<Lowered>(outcome))); });
   const std::vector<StageTable> tables = schedule_tables(layout, lowered.micro_batches);
-  Templates templates =
-      watch.run("derive", [&] { return derive_templates(std::move(lowered)); });
+  Templates templates = watch.run("derive", [&] { return derive_templates(std::move(lowered)); });
   Plan plan = watch.run("schedule", [&] { return emit(std::move(templates), tables); });
   watch.run("verify", [&] {
     verify_or_throw(plan, "schedule");

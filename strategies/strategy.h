@@ -1,4 +1,5 @@
-// From a job and a layout to a plan: lowering, recomputation, schedule, and what CUDA needs beyond order.
+// From a job and a layout to a plan: lowering, recomputation, schedule, and what CUDA needs beyond
+// order.
 #pragma once
 
 #include <string>

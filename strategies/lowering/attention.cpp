@@ -1,4 +1,5 @@
-// Self-attention: fused q, k, v projection, scores and softmax apart or a flash kernel, output projection.
+// Self-attention: fused q, k, v projection, scores and softmax apart or a flash kernel, output
+// projection.
 #include "strategies/lowering/stage_builder.h"
 
 namespace gputwin {
@@ -27,7 +28,8 @@ void rope(StageBuilder& b, const View& qkv, bool inverse) {
   if (b.model.positions != Positions::Rope) return;
   const Sizes& s = b.sizes;
   b.kernel("rope",
-           {.kind = OpKind::Rope, .inverse = inverse,
+           {.kind = OpKind::Rope,
+            .inverse = inverse,
             .dims = {s.tokens, s.heads, s.kv_heads, s.head_dim, s.sequence}},
            {qkv}, {qkv});
 }
@@ -35,7 +37,8 @@ void rope(StageBuilder& b, const View& qkv, bool inverse) {
 void unfused_forward(StageBuilder& b, const Qkv& x, AttentionState& state) {
   const Sizes& s = b.sizes;
   const std::int64_t rows = s.sequences * s.heads * s.sequence;
-  const Op softmax{.kind = OpKind::SoftmaxForward, .causal = true,
+  const Op softmax{.kind = OpKind::SoftmaxForward,
+                   .causal = true,
                    .dropout = static_cast<float>(b.model.dropout),
                    .dims = {s.sequences, s.heads, s.sequence, s.sequence}};
   View scores = b.temporary("scores", rows, s.sequence);
@@ -73,7 +76,8 @@ void unfused_backward(StageBuilder& b, const Qkv& x, const Qkv& dx, const View& 
   std::vector<View> reads{p, dp};
   if (present(state.mask)) reads.push_back(state.mask);
   b.kernel("attention_softmax",
-           {.kind = OpKind::SoftmaxBackward, .causal = true,
+           {.kind = OpKind::SoftmaxBackward,
+            .causal = true,
             .dropout = static_cast<float>(b.model.dropout),
             .dims = {s.sequences, s.heads, s.sequence, s.sequence}},
            std::move(reads), {ds});

@@ -26,7 +26,8 @@ View embedding_forward(StageBuilder& b, EmbeddingState& state) {
   const bool learned = b.model.positions == Positions::Learned;
   View x = b.activation("word", s.tokens, s.hidden);
   b.kernel("word",
-           {.kind = OpKind::EmbeddingForward, .slot = b.wiring.tp,
+           {.kind = OpKind::EmbeddingForward,
+            .slot = b.wiring.tp,
             .dims = {s.tokens, s.hidden, s.vocab}},
            {state.tokens, b.weight(Role::WordEmbedding).value}, {x});
   // Megatron scatters the sum over tp at once, but with learned positions only after adding them.
@@ -52,7 +53,8 @@ View embedding_forward(StageBuilder& b, EmbeddingState& state) {
     const View y = b.activation("dropped", x.rows, s.hidden);
     state.mask = b.activation("mask", x.rows, s.hidden, DType::U8);
     b.kernel("dropout",
-             {.kind = OpKind::CastCopy, .dropout = static_cast<float>(b.model.dropout),
+             {.kind = OpKind::CastCopy,
+              .dropout = static_cast<float>(b.model.dropout),
               .dims = {x.elements()}},
              {x}, {y, state.mask});
     x = y;
@@ -69,7 +71,9 @@ void embedding_backward(StageBuilder& b, const View& dy, const EmbeddingState& s
                 {dx}, {used_positions(b, b.weight(Role::PositionEmbedding).gradient)});
   }
   b.kernel_in(Phase::WeightGrad, "word",
-              {.kind = OpKind::EmbeddingBackward, .accumulate = true, .slot = b.wiring.tp,
+              {.kind = OpKind::EmbeddingBackward,
+               .accumulate = true,
+               .slot = b.wiring.tp,
                .dims = {s.tokens, s.hidden, s.vocab}},
               {state.tokens, dx}, {b.weight(Role::WordEmbedding).gradient});
 }
@@ -96,7 +100,9 @@ void head_forward(StageBuilder& b, const View& x, HeadState& state) {
            {logits, state.max, state.targets}, {state.sums});
   if (b.tensor_parallel()) b.all_reduce("logits_sum_all_reduce", state.sums);
   b.kernel("loss",
-           {.kind = OpKind::LossFromSums, .accumulate = true, .scale = loss_scale(b),
+           {.kind = OpKind::LossFromSums,
+            .accumulate = true,
+            .scale = loss_scale(b),
             .dims = {s.tokens}},
            {state.max, state.sums}, {state.loss});
 }
@@ -106,7 +112,9 @@ View head_backward(StageBuilder& b, const HeadState& state) {
   // In place: the logits are not needed again.
   View dlogits = state.logits;
   b.kernel("cross_entropy",
-           {.kind = OpKind::CrossEntropyBackward, .scale = loss_scale(b), .slot = b.wiring.tp,
+           {.kind = OpKind::CrossEntropyBackward,
+            .scale = loss_scale(b),
+            .slot = b.wiring.tp,
             .dims = {s.tokens, s.vocab}},
            {state.logits, state.max, state.sums, state.targets}, {dlogits});
   if (dlogits.dtype != s.activation) {

@@ -21,7 +21,8 @@ Refusal not_lowered(const Layout& layout, const Job& job) {
   if (layout.zero > 1) {
     return no("not lowered yet: ZeRO " + text(layout.zero), "set layout.zero to 0 or 1");
   }
-  if (job.optimizer == Optimizer::Sgd) return no("not lowered yet: SGD", "set job.optimizer to adam");
+  if (job.optimizer == Optimizer::Sgd)
+    return no("not lowered yet: SGD", "set job.optimizer to adam");
   if (find_stack(job.stack) == nullptr) {
     return no("no kernel table for stack " + job.stack, "set job.stack to megatron-core");
   }
@@ -30,16 +31,18 @@ Refusal not_lowered(const Layout& layout, const Job& job) {
 
 Refusal tensor(const Transformer& m, const Layout& layout, const Job& job) {
   const std::int64_t tp = layout.tp;
-  const std::array<std::pair<const char*, std::int64_t>, 4> cut{
-      {{"attention heads", m.heads}, {"key/value heads", m.kv_heads}, {"ffn width", m.ffn},
-       {"vocabulary", m.vocab}}};
+  const std::array<std::pair<const char*, std::int64_t>, 4> cut{{{"attention heads", m.heads},
+                                                                 {"key/value heads", m.kv_heads},
+                                                                 {"ffn width", m.ffn},
+                                                                 {"vocabulary", m.vocab}}};
   for (const auto& [what, size] : cut) {
     if (size % tp != 0) {
       return no("tp " + text(tp) + " does not divide the " + what + " (" + text(size) + ")",
                 "use a divisor of " + text(size));
     }
   }
-  if (layout.sp && tp == 1) return no("sequence parallelism needs tp > 1", "set layout.sp to false");
+  if (layout.sp && tp == 1)
+    return no("sequence parallelism needs tp > 1", "set layout.sp to false");
   if (layout.sp && layout.micro_batch * job.sequence % tp != 0) {
     return no("tp " + text(tp) + " does not divide the tokens of a micro-batch",
               "set layout.sp to false");
@@ -75,9 +78,9 @@ Refusal pipeline(const Transformer& m, const Layout& layout, std::int64_t micro_
   // The first chunk has the embedding and the last the head, so these two may have no layer.
   for (std::size_t c = 1; c + 1 < layers.size(); ++c) {
     if (layers[c] < 1) {
-      return no(text(layout.chunks()) + " pipeline chunks are too many for " + text(m.layers) +
-                    " layers",
-                "lower layout.pp or layout.vpp");
+      return no(
+          text(layout.chunks()) + " pipeline chunks are too many for " + text(m.layers) + " layers",
+          "lower layout.pp or layout.vpp");
     }
   }
   return {};
@@ -87,9 +90,9 @@ Refusal pipeline(const Transformer& m, const Layout& layout, std::int64_t micro_
 
 std::optional<Infeasible> refusal(const Transformer& model, const Cluster& cluster,
                                   const Layout& layout, const Job& job) {
-  for (const std::int64_t d : {std::int64_t{layout.tp}, std::int64_t{layout.pp},
-                               std::int64_t{layout.vpp}, std::int64_t{layout.dp},
-                               std::int64_t{layout.cp}, layout.micro_batch}) {
+  for (const std::int64_t d :
+       {std::int64_t{layout.tp}, std::int64_t{layout.pp}, std::int64_t{layout.vpp},
+        std::int64_t{layout.dp}, std::int64_t{layout.cp}, layout.micro_batch}) {
     if (d < 1) return no("a degree of the layout is below 1", "use 1 or more");
   }
   if (auto r = not_lowered(layout, job)) return r;
@@ -104,7 +107,8 @@ std::optional<Infeasible> refusal(const Transformer& model, const Cluster& clust
                   text(job.global_batch) + ")",
               "use a multiple of " + text(step));
   }
-  if (!layout.devices.empty() && layout.devices.size() != static_cast<std::size_t>(layout.ranks())) {
+  if (!layout.devices.empty() &&
+      layout.devices.size() != static_cast<std::size_t>(layout.ranks())) {
     return no("layout.devices must name one GPU per rank", "leave layout.devices out");
   }
   if (auto r = tensor(model, layout, job)) return r;

@@ -1,4 +1,5 @@
-// Layouts that cannot be. The scenario loader refuses most of them first, with a pointer into the file.
+// Layouts that cannot be. The scenario loader refuses most of them first, with a pointer into the
+// file.
 #pragma once
 
 #include <optional>

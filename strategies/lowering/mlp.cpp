@@ -14,7 +14,8 @@ View mlp_forward(StageBuilder& b, const View& x, MlpState& state) {
   std::vector<View> reads{state.fc1};
   if (late) reads.push_back(bias);
   b.kernel("activation",
-           {.kind = OpKind::ActivationForward, .activation = b.model.activation,
+           {.kind = OpKind::ActivationForward,
+            .activation = b.model.activation,
             .dims = {s.tokens, s.ffn}},
            std::move(reads), {state.activated});
   const View partial = b.temporary("fc2", s.tokens, s.hidden);
@@ -31,7 +32,8 @@ View mlp_backward(StageBuilder& b, const View& dy, const MlpState& state) {
     reads.push_back(b.weight(Role::Fc1Bias).value);
   }
   b.kernel("activation",
-           {.kind = OpKind::ActivationBackward, .activation = b.model.activation,
+           {.kind = OpKind::ActivationBackward,
+            .activation = b.model.activation,
             .dims = {s.tokens, s.ffn}},
            std::move(reads), {dfc1});
   return column_parallel_backward(b, {"fc1", Role::Fc1, Role::Fc1Bias}, dfc1, state.input);

@@ -1,4 +1,5 @@
-// What happens once per iteration: zeroing, reduction of gradient buckets, gradient norm, Adam, gathering.
+// What happens once per iteration: zeroing, reduction of gradient buckets, gradient norm, Adam,
+// gathering.
 #include "strategies/lowering/optimizer.h"
 
 namespace gputwin {
@@ -24,7 +25,8 @@ BucketViews views_of(const StageBuilder& b, const Bucket& bucket) {
 
 void reduce_embedding(StageBuilder& b, const View& gradient) {
   const StageWiring& w = b.wiring;
-  b.collective(w.dp_stream, w.embedding, OpKind::AllReduce, "embedding_all_reduce", gradient, gradient);
+  b.collective(w.dp_stream, w.embedding, OpKind::AllReduce, "embedding_all_reduce", gradient,
+               gradient);
 }
 
 void adam(StageBuilder& b, const Bucket& bucket, const BucketViews& v, const View& sum) {

@@ -1,4 +1,5 @@
-// What happens once per iteration: zeroing, reduction of gradient buckets, gradient norm, Adam, gathering.
+// What happens once per iteration: zeroing, reduction of gradient buckets, gradient norm, Adam,
+// gathering.
 #pragma once
 
 #include "strategies/lowering/stage_builder.h"
@@ -8,13 +9,13 @@ namespace gputwin {
 /// Zeroes every gradient bucket, and the loss where there is one.
 void zero_gradients(StageBuilder& b, const View& loss);
 
-/// Sums bucket `index` over the ranks that share its parameters: over tp where sequence parallelism left
-/// parts, over dp (to a shard with zero 1).
+/// Sums bucket `index` over the ranks that share its parameters: over tp where sequence parallelism
+/// left parts, over dp (to a shard with zero 1).
 void reduce_bucket(StageBuilder& b, std::int32_t index);
 
-/// Gradient norm over the whole model, Adam on every bucket, and with zero 1 the gathering of the weights.
-/// Parameters that all tp ranks hold count tp times in the norm, tied embeddings on two stages twice: one
-/// kernel per bucket is what stacks launch, and the norm only scales an update.
+/// Gradient norm over the whole model, Adam on every bucket, and with zero 1 the gathering of the
+/// weights. Parameters that all tp ranks hold count tp times in the norm, tied embeddings on two
+/// stages twice: one kernel per bucket is what stacks launch, and the norm only scales an update.
 /// `sum`: F32 [1], the sum of squares.
 void update_weights(StageBuilder& b, const View& sum);
 

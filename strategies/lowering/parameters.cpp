@@ -52,12 +52,16 @@ class TensorLister {
  private:
   void matrix(Role role, std::int32_t layer, const std::string& name, std::int64_t rows,
               std::int64_t cols, Axis axis) {
-    out_.push_back({.role = role, .layer = layer, .parts = {{name + ".weight", rows}}, .cols = cols,
+    out_.push_back({.role = role,
+                    .layer = layer,
+                    .parts = {{name + ".weight", rows}},
+                    .cols = cols,
                     .axis = axis});
   }
-  void vector(Role role, std::int32_t layer, const std::string& name, std::int64_t rows, Axis axis) {
-    out_.push_back({.role = role, .layer = layer, .parts = {{name, rows}}, .axis = axis,
-                    .zeros = true});
+  void vector(Role role, std::int32_t layer, const std::string& name, std::int64_t rows,
+              Axis axis) {
+    out_.push_back(
+        {.role = role, .layer = layer, .parts = {{name, rows}}, .axis = axis, .zeros = true});
   }
   void row_parallel_bias(Role role, std::int32_t layer, const std::string& name) {
     if (!m_.bias) return;
@@ -115,7 +119,8 @@ std::vector<std::vector<TensorSpec>> stage_tensors(const Transformer& model, con
     for (std::int32_t c = 0; c < chunk; ++c) first += layers[static_cast<std::size_t>(c)];
     TensorLister list(model, layout, sizes);
     if (chunk == layout.chunks() - 1) list.head(!model.tied_embeddings || layout.pp > 1);
-    for (std::int32_t l = first + layers[static_cast<std::size_t>(chunk)]; l-- > first;) list.layer(l);
+    for (std::int32_t l = first + layers[static_cast<std::size_t>(chunk)]; l-- > first;)
+      list.layer(l);
     if (chunk == 0) list.embedding(model.tied_embeddings && layout.pp > 1);
     tensors.push_back(list.take());
   }
@@ -179,8 +184,11 @@ void StageParameters::close(std::vector<TensorSpec>& open, std::int32_t chunk) {
 void StageParameters::make_buffers(Bucket& bucket) {
   const std::string id = std::to_string(buckets_.size());
   const auto persistent = [&](const char* what, std::int64_t n, DType dtype, MemoryClass memory) {
-    return builder_.buffer({.name = prefix_ + what + id, .bytes = Bytes(n * bits(dtype) / 8), .memory = memory,
-                            .dtype = dtype, .persistent = true});
+    return builder_.buffer({.name = prefix_ + what + id,
+                            .bytes = Bytes(n * bits(dtype) / 8),
+                            .memory = memory,
+                            .dtype = dtype,
+                            .persistent = true});
   };
   bucket.weight = persistent("weights", bucket.elements, precision_.params, MemoryClass::Weights);
   bucket.gradient =
@@ -193,8 +201,10 @@ void StageParameters::make_buffers(Bucket& bucket) {
   bucket.v = persistent("adam_v", bucket.shard, DType::F32, MemoryClass::Optimizer);
   if (!sharded) return;
   const auto passing = [&](const char* what, DType dtype) {
-    return builder_.buffer({.name = prefix_ + what + id, .bytes = Bytes(bucket.shard * bits(dtype) / 8),
-                            .memory = MemoryClass::Communication, .dtype = dtype});
+    return builder_.buffer({.name = prefix_ + what + id,
+                            .bytes = Bytes(bucket.shard * bits(dtype) / 8),
+                            .memory = MemoryClass::Communication,
+                            .dtype = dtype});
   };
   bucket.gradient_shard = passing("gradient_shard", precision_.grads);
   bucket.weight_shard = passing("weight_shard", precision_.params);
@@ -202,8 +212,8 @@ void StageParameters::make_buffers(Bucket& bucket) {
 
 void StageParameters::place(const TensorSpec& t, const Bucket& bucket, std::int64_t offset) {
   const auto view = [&](BufferId buffer, DType dtype, std::int64_t rows, std::int64_t at) {
-    return View{.buffer = buffer, .offset = at, .rows = rows, .cols = t.cols, .ld = t.cols,
-                .dtype = dtype};
+    return View{
+        .buffer = buffer, .offset = at, .rows = rows, .cols = t.cols, .ld = t.cols, .dtype = dtype};
   };
   weights_[{t.role, t.layer}] = {view(bucket.weight, precision_.params, t.rows(), offset),
                                  view(bucket.gradient, precision_.grads, t.rows(), offset)};

@@ -15,16 +15,31 @@
 namespace gputwin {
 
 enum class Role : std::uint8_t {
-  WordEmbedding, PositionEmbedding, Norm1Gain, Norm1Bias, Qkv, QkvBias, Proj, ProjBias, Norm2Gain,
-  Norm2Bias, Fc1, Fc1Bias, Fc2, Fc2Bias, FinalGain, FinalBias, Head
+  WordEmbedding,
+  PositionEmbedding,
+  Norm1Gain,
+  Norm1Bias,
+  Qkv,
+  QkvBias,
+  Proj,
+  ProjBias,
+  Norm2Gain,
+  Norm2Bias,
+  Fc1,
+  Fc1Bias,
+  Fc2,
+  Fc2Bias,
+  FinalGain,
+  FinalBias,
+  Head
 };
 
 /// Layer numbers of Name for what lies before and after the layers.
 inline constexpr std::int32_t kEmbeddingLayer = -1;
 inline constexpr std::int32_t kHeadLayer = -2;
 
-/// A tensor as kernels see it. The fused projection of queries, keys and values is one tensor of three
-/// parameters lying one after the other: local rows are [q; k; v].
+/// A tensor as kernels see it. The fused projection of queries, keys and values is one tensor of
+/// three parameters lying one after the other: local rows are [q; k; v].
 struct TensorSpec {
   struct Part {
     std::string name;
@@ -49,21 +64,23 @@ struct Weight {
   View value, gradient;
 };
 
-/// Parameters that are reduced together: one weight and one gradient buffer, and the optimizer's states.
-/// Layout: tensors in order of completion; those with `partial` gradients last, side by side.
+/// Parameters that are reduced together: one weight and one gradient buffer, and the optimizer's
+/// states. Layout: tensors in order of completion; those with `partial` gradients last, side by
+/// side.
 struct Bucket {
   BufferId weight{}, gradient{};
   BufferId master{}, m{}, v{};  // `shard` elements; no master where the weights are F32 and whole
   BufferId gradient_shard{}, weight_shard{};  // with zero 1 only
-  std::int64_t elements = 0;              // padded to a multiple of the shards
+  std::int64_t elements = 0;                  // padded to a multiple of the shards
   std::int64_t shard = 0;
   std::int64_t partial_begin = 0, partial_elements = 0;
-  std::int32_t chunk = 0;                 // local chunk whose backward completes it …
-  std::int32_t layer = 0;                 // … with this layer
+  std::int32_t chunk = 0;  // local chunk whose backward completes it …
+  std::int32_t layer = 0;  // … with this layer
   bool tied = false;
 };
 
-/// What parameters one stage has: tensors by local chunk, in the order in which backward completes them.
+/// What parameters one stage has: tensors by local chunk, in the order in which backward completes
+/// them.
 std::vector<std::vector<TensorSpec>> stage_tensors(const Transformer& model, const Layout& layout,
                                                    const Sizes& sizes, std::int32_t stage);
 

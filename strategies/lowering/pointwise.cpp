@@ -24,7 +24,9 @@ View norm_backward(StageBuilder& b, const std::string& name, Role gain, Role bia
   const bool fused = present(residual) && b.kernels.fused_residual_grad;
   if (fused) reads.push_back(residual);
   b.kernel(name,
-           {.kind = OpKind::NormBackward, .accumulate = true, .norm = b.model.norm,
+           {.kind = OpKind::NormBackward,
+            .accumulate = true,
+            .norm = b.model.norm,
             .dims = {x.rows, x.cols}},
            std::move(reads), std::move(writes));
   if (fused || !present(residual)) return dx;
@@ -76,7 +78,8 @@ View dropout_backward(StageBuilder& b, const std::string& name, const View& dy, 
   if (!present(mask)) return dy;
   const View dx = b.temporary(name + "_dropout_grad", dy.rows, dy.cols);
   b.kernel(name + "_dropout",
-           {.kind = OpKind::DropoutBackward, .dropout = static_cast<float>(b.model.dropout),
+           {.kind = OpKind::DropoutBackward,
+            .dropout = static_cast<float>(b.model.dropout),
             .dims = {dy.rows, dy.cols}},
            {dy, mask}, {dx});
   return dx;

@@ -16,12 +16,12 @@ struct Sizes {
   std::int64_t tokens = 0;        // of a micro-batch
   std::int64_t shard_tokens = 0;  // tokens / tp with sequence parallelism, else tokens
   std::int64_t hidden = 0;
-  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;        // local
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;         // local
   std::int64_t query_width = 0, kv_width = 0, qkv_width = 0;  // local
-  std::int64_t ffn = 0, fc1_width = 0;                       // local
-  std::int64_t vocab = 0;                                    // local
-  DType activation = DType::Bf16;  // of stored activations
-  DType gemm = DType::Bf16;        // of the layers' matrix multiplies
+  std::int64_t ffn = 0, fc1_width = 0;                        // local
+  std::int64_t vocab = 0;                                     // local
+  DType activation = DType::Bf16;                             // of stored activations
+  DType gemm = DType::Bf16;                                   // of the layers' matrix multiplies
 };
 
 inline Sizes local_sizes(const Transformer& m, const Layout& layout, const Job& job) {

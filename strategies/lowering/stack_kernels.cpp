@@ -5,11 +5,12 @@
 namespace gputwin {
 namespace {
 
-// Sources: the repositories' own code and change logs. Megatron-LM v1.1.5 to v2.4 for 2019 to 2021 (fused
-// kernels in megatron/fused_kernels and megatron/model/fused_*; scatter/gather in p2p_communication.py),
-// v3.0 for 2022 (sequence parallelism and asynchronous tensor-parallel all-reduce in core/tensor_parallel),
-// megatron/core for the rest.
-constexpr std::array<StackKernels, 10> kStacks{{
+// Sources: the repositories' own code and change logs. Megatron-LM v1.1.5 to v2.4 for 2019 to 2021
+// (fused kernels in megatron/fused_kernels and megatron/model/fused_*; scatter/gather in
+// p2p_communication.py), v3.0 for 2022 (sequence parallelism and asynchronous tensor-parallel
+// all-reduce in core/tensor_parallel), megatron/core for the rest; Grattafiori et al. 2024, section
+// 3.3.2, for meta.
+constexpr std::array<StackKernels, 11> kStacks{{
     {.family = "megatron-lm-2019",
      .description = "Megatron-LM before fused pointwise kernels",
      .fused_bias_activation = false,
@@ -22,12 +23,14 @@ constexpr std::array<StackKernels, 10> kStacks{{
      .async_tensor_parallel = false,
      .overlap_grad_reduce = false},
     {.family = "megatron-lm-2021",
-     .description = "Megatron-LM of the SC'21 paper: as 2020, with scatter/gather pipeline messages",
+     .description =
+         "Megatron-LM of the SC'21 paper: as 2020, with scatter/gather pipeline messages",
      .async_tensor_parallel = false,
      .overlap_grad_reduce = false,
      .scatter_gather_pipeline = true},
     {.family = "megatron-lm-2022",
-     .description = "Megatron-LM 3.0: sequence parallelism, asynchronous tensor-parallel collectives",
+     .description =
+         "Megatron-LM 3.0: sequence parallelism, asynchronous tensor-parallel collectives",
      .overlap_grad_reduce = false,
      .scatter_gather_pipeline = true},
     {.family = "megatron",
@@ -40,6 +43,8 @@ constexpr std::array<StackKernels, 10> kStacks{{
     {.family = "deepspeed",
      .description = "DeepSpeed with Megatron kernels",
      .async_tensor_parallel = false},
+    {.family = "meta",
+     .description = "Meta's PyTorch stack of Llama 3: fused kernels, everything overlapped"},
     {.family = "torch",
      .description = "Plain PyTorch with DistributedDataParallel: unfused pointwise kernels",
      .fused_bias_activation = false,

@@ -1,4 +1,5 @@
-// Which kernels and habits a software stack has: the documented table behind every lowered kernel list.
+// Which kernels and habits a software stack has: the documented table behind every lowered kernel
+// list.
 #pragma once
 
 #include <span>
@@ -13,14 +14,18 @@ namespace gputwin {
 struct StackKernels {
   std::string_view family;
   std::string_view description;
-  bool fused_bias_activation = true;   // bias of fc1 added by the activation kernel, else by the GEMM
+  bool fused_bias_activation =
+      true;  // bias of fc1 added by the activation kernel, else by the GEMM
   bool fused_bias_dropout_add = true;  // one kernel, else bias add, dropout and residual add apart
   bool fused_softmax = true;           // scale, mask and softmax in one kernel, else the mask apart
-  bool fused_residual_grad = false;    // norm backward adds the residual's gradient, else an add kernel
-  bool fp32_logits = true;             // logits are cast to F32 before the loss
-  bool async_tensor_parallel = true;   // the input gradient's collective runs under the weight gradient
-  bool overlap_grad_reduce = true;     // can reduce gradient buckets under the backward pass
-  bool scatter_gather_pipeline = false;  // a pipeline message is sent as 1/tp and gathered on arrival
+  bool fused_residual_grad =
+      false;                // norm backward adds the residual's gradient, else an add kernel
+  bool fp32_logits = true;  // logits are cast to F32 before the loss
+  bool async_tensor_parallel =
+      true;  // the input gradient's collective runs under the weight gradient
+  bool overlap_grad_reduce = true;  // can reduce gradient buckets under the backward pass
+  bool scatter_gather_pipeline =
+      false;  // a pipeline message is sent as 1/tp and gathered on arrival
 };
 
 /// All families, in a fixed order.

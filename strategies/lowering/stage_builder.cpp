@@ -17,8 +17,8 @@ View flat(const View& view) {
   return v;
 }
 
-View StageBuilder::framed(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype,
-                          MemoryClass memory) {
+View StageBuilder::framed(const std::string& name, std::int64_t rows, std::int64_t cols,
+                          DType dtype, MemoryClass memory) {
   const std::string prefix = layer() == kEmbeddingLayer ? "embedding."
                              : layer() == kHeadLayer    ? "head."
                                                         : "layer" + std::to_string(layer()) + ".";
@@ -42,7 +42,8 @@ View StageBuilder::temporary(const std::string& name, std::int64_t rows, std::in
 
 void StageBuilder::add(Kind kind, std::uint8_t stream, Phase phase, const std::string& name, Op op,
                        std::vector<View> reads, std::vector<View> writes) {
-  const NameId id = plan_.name({.phase = phase, .layer = layer(), .op = name, .occurrence = occurrence_});
+  const NameId id =
+      plan_.name({.phase = phase, .layer = layer(), .op = name, .occurrence = occurrence_});
   const CallId call =
       plan_.call({.op = op, .reads = std::move(reads), .writes = std::move(writes)});
   segment_->ops.push_back({.kind = kind, .stream = stream, .call = call, .name = id});
@@ -67,15 +68,18 @@ void StageBuilder::linear(const std::string& name, const View& x, const View& w,
   std::vector<View> reads{x, w};
   if (present(bias)) reads.push_back(bias);
   kernel(name,
-         {.kind = OpKind::Gemm, .dtype = layer() < 0 ? sizes.activation : sizes.gemm,
-          .trans_b = true, .dims = {x.rows, w.rows, w.cols}},
+         {.kind = OpKind::Gemm,
+          .dtype = layer() < 0 ? sizes.activation : sizes.gemm,
+          .trans_b = true,
+          .dims = {x.rows, w.rows, w.cols}},
          std::move(reads), {y});
 }
 
 void StageBuilder::linear_input_grad(const std::string& name, const View& dy, const View& w,
                                      const View& dx) {
   kernel(name,
-         {.kind = OpKind::Gemm, .dtype = layer() < 0 ? sizes.activation : sizes.gemm,
+         {.kind = OpKind::Gemm,
+          .dtype = layer() < 0 ? sizes.activation : sizes.gemm,
           .dims = {dy.rows, w.cols, w.rows}},
          {dy, w}, {dx});
 }
@@ -83,16 +87,23 @@ void StageBuilder::linear_input_grad(const std::string& name, const View& dy, co
 void StageBuilder::linear_weight_grad(const std::string& name, const View& dy, const View& x,
                                       const View& dw) {
   kernel_in(Phase::WeightGrad, name,
-            {.kind = OpKind::Gemm, .dtype = layer() < 0 ? sizes.activation : sizes.gemm,
-             .trans_a = true, .accumulate = true, .dims = {dw.rows, dw.cols, x.rows}},
+            {.kind = OpKind::Gemm,
+             .dtype = layer() < 0 ? sizes.activation : sizes.gemm,
+             .trans_a = true,
+             .accumulate = true,
+             .dims = {dw.rows, dw.cols, x.rows}},
             {dy, x}, {dw});
 }
 
-void StageBuilder::collective(std::uint8_t stream, SlotId slot, OpKind kind, const std::string& name,
-                              const View& from, const View& to, bool max) {
+void StageBuilder::collective(std::uint8_t stream, SlotId slot, OpKind kind,
+                              const std::string& name, const View& from, const View& to, bool max) {
   const std::int64_t n = std::max(from.elements(), to.elements());
   add(Kind::Collective, stream, segment_->phase, name,
-      {.kind = kind, .dtype = from.dtype, .out = to.dtype, .reduce_max = max, .slot = slot,
+      {.kind = kind,
+       .dtype = from.dtype,
+       .out = to.dtype,
+       .reduce_max = max,
+       .slot = slot,
        .dims = {n}},
       {from}, {to});
 }
@@ -127,7 +138,8 @@ View StageBuilder::reduced(const std::string& name, const View& partial) {
     all_reduce(name + "_all_reduce", partial);
     return partial;
   }
-  const View shard = temporary(name + "_scattered", sizes.shard_tokens, partial.cols, partial.dtype);
+  const View shard =
+      temporary(name + "_scattered", sizes.shard_tokens, partial.cols, partial.dtype);
   reduce_scatter(name + "_reduce_scatter", partial, shard);
   return shard;
 }

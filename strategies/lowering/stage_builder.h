@@ -1,4 +1,5 @@
-// What every part of the lowering of one stage needs: sizes, weights, and how to add tensors and operations.
+// What every part of the lowering of one stage needs: sizes, weights, and how to add tensors and
+// operations.
 #pragma once
 
 #include <string>
@@ -24,8 +25,14 @@ class StageBuilder {
   StageBuilder(PlanBuilder& plan, const Transformer& model, const Layout& layout, const Job& job,
                const StackKernels& kernels, const Sizes& sizes, const StageWiring& wiring,
                const StageParameters& parameters)
-      : model(model), layout(layout), job(job), kernels(kernels), sizes(sizes), wiring(wiring),
-        parameters(parameters), plan_(plan) {}
+      : model(model),
+        layout(layout),
+        job(job),
+        kernels(kernels),
+        sizes(sizes),
+        wiring(wiring),
+        parameters(parameters),
+        plan_(plan) {}
 
   const Transformer& model;
   const Layout& layout;
@@ -57,7 +64,8 @@ class StageBuilder {
                  std::vector<View> writes);
 
   /// y = x w^T (+ bias): x [t, k], w [n, k], y [t, n].
-  void linear(const std::string& name, const View& x, const View& w, const View& bias, const View& y);
+  void linear(const std::string& name, const View& x, const View& w, const View& bias,
+              const View& y);
   /// dx = dy w.
   void linear_input_grad(const std::string& name, const View& dy, const View& w, const View& dx);
   /// dw += dy^T x.
@@ -76,10 +84,11 @@ class StageBuilder {
   bool has(Role role) const { return parameters.has(role, layer()); }
   const Weight& weight(Role role) const { return parameters.at(role, layer()); }
 
-  /// All tokens of an input that is sharded over tp with sequence parallelism; `x` itself otherwise.
+  /// All tokens of an input that is sharded over tp with sequence parallelism; `x` itself
+  /// otherwise.
   View gathered(const std::string& name, const View& x);
-  /// The sum over tp of a partial result: reduced in place, or scattered over tokens to a new tensor
-  /// (an activation or a temporary).
+  /// The sum over tp of a partial result: reduced in place, or scattered over tokens to a new
+  /// tensor (an activation or a temporary).
   View reduced(const std::string& name, const View& partial);
 
  private:
@@ -102,8 +111,8 @@ inline View flat(BufferId buffer, std::int64_t elements, DType dtype) {
 }
 inline bool present(const View& view) { return view.buffer.valid(); }
 
-// One layer. Tokens are ordered [sequence of the micro-batch, position]; x, y and their gradients are
-// [tokens, hidden], or [tokens / tp, hidden] with sequence parallelism.
+// One layer. Tokens are ordered [sequence of the micro-batch, position]; x, y and their gradients
+// are [tokens, hidden], or [tokens / tp, hidden] with sequence parallelism.
 
 struct NormState {
   View x, stats;
@@ -127,8 +136,8 @@ View dropout_backward(StageBuilder& b, const std::string& name, const View& dy, 
 View bias_dropout_backward(StageBuilder& b, const std::string& name, Role bias, const View& dy,
                            const DropoutState& state);
 
-/// Column- and row-parallel linear layers around attention and MLP. `input` is what the column-parallel
-/// layer read: the token shard with sequence parallelism.
+/// Column- and row-parallel linear layers around attention and MLP. `input` is what the
+/// column-parallel layer read: the token shard with sequence parallelism.
 struct ColumnGrad {
   const char* name;
   Role weight, bias;

@@ -18,7 +18,8 @@ struct ModelJob {
   std::int32_t micro_batches = 0;
 
   bool tied_across_stages() const { return model.tied_embeddings && layout.pp > 1; }
-  // Pipeline messages are cut over tp where the stack does so; with sequence parallelism they are anyway.
+  // Pipeline messages are cut over tp where the stack does so; with sequence parallelism they are
+  // anyway.
   bool scatter_messages() const {
     return kernels.scatter_gather_pipeline && layout.tp > 1 && !layout.sp &&
            sizes.tokens % layout.tp == 0;
@@ -158,7 +159,8 @@ class StageLowering {
     auto& list = chunk.forward;
     View x;
     if (is_first) {
-      segment(list, Phase::Forward, kEmbeddingLayer, [&] { x = embedding_forward(b_, embedding_); });
+      segment(list, Phase::Forward, kEmbeddingLayer,
+              [&] { x = embedding_forward(b_, embedding_); });
     } else {
       x = receive(list, count > 0 ? first : kHeadLayer, "input", true, chunk.input);
     }
@@ -205,10 +207,12 @@ class StageLowering {
       segment(one, Phase::Reduce, kHeadLayer,
               [&] { reduce_bucket(b_, static_cast<std::int32_t>(i)); });
       if (one[0].ops.empty()) continue;
-      // The other stage's half of a tied gradient comes late: waiting for it would stall later buckets.
+      // The other stage's half of a tied gradient comes late: waiting for it would stall later
+      // buckets.
       const bool waits = buckets[i].tied && buckets[i].gradient_shard.valid();
       if (mj_.overlap_reduction() && !waits) {
-        out_.reductions.push_back({buckets[i].chunk, completing_segment(buckets[i]), std::move(one[0])});
+        out_.reductions.push_back(
+            {buckets[i].chunk, completing_segment(buckets[i]), std::move(one[0])});
       } else {
         out_.finish.push_back(std::move(one[0]));
       }
@@ -254,8 +258,8 @@ Outcome<Lowered> lower(const Transformer& model, const Cluster& cluster, const L
                     .job = job,
                     .kernels = *find_stack(job.stack),
                     .sizes = local_sizes(model, layout, job),
-                    .micro_batches = static_cast<std::int32_t>(
-                        job.global_batch / (layout.micro_batch * layout.dp))};
+                    .micro_batches = static_cast<std::int32_t>(job.global_batch /
+                                                               (layout.micro_batch * layout.dp))};
   PlanBuilder builder;
   builder.arena({.name = "gpu"});
   Lowered lowered{.plan = {}, .layout = layout, .micro_batches = mj.micro_batches, .stages = {}};

@@ -24,7 +24,8 @@ void wire_pipeline(const Layout& layout, std::int32_t stage, Program& program, S
     return add_stream(program, name, StreamKind::Communication);
   };
   if (ring && layout.pp == 2) {
-    // Both neighbours are the same rank: activations and gradients share one ordered channel each way.
+    // Both neighbours are the same rank: activations and gradients share one ordered channel each
+    // way.
     w.send_stream = w.gradient_send_stream = stream("pp_send");
     w.receive_stream = w.gradient_receive_stream = stream("pp_receive");
     return;

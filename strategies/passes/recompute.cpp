@@ -78,7 +78,8 @@ class Repetition {
     Call call = builder_.plan().calls[id.value];
     for (auto* views : {&call.reads, &call.writes}) {
       for (View& v : *views) {
-        if (const auto found = fresh_.find(v.buffer); found != fresh_.end()) v.buffer = found->second;
+        if (const auto found = fresh_.find(v.buffer); found != fresh_.end())
+          v.buffer = found->second;
       }
     }
     return builder_.call(std::move(call));
@@ -96,10 +97,9 @@ void recompute_chunk(PlanBuilder& builder, const Layout& layout, Chunk& chunk) {
   std::int32_t index = 0;
   for (const Segment& forward : chunk.forward) {
     if (forward.phase != Phase::Forward || forward.layer < 0) continue;
-    const auto backward =
-        std::find_if(chunk.backward.begin(), chunk.backward.end(), [&](const Segment& s) {
-          return s.phase == Phase::Backward && s.layer == forward.layer;
-        });
+    const auto backward = std::find_if(
+        chunk.backward.begin(), chunk.backward.end(),
+        [&](const Segment& s) { return s.phase == Phase::Backward && s.layer == forward.layer; });
     Repetition repetition(builder);
     switch (layout.recompute) {
       case Recompute::None: break;

@@ -5,15 +5,17 @@
 
 namespace gputwin {
 
-/// Returns `lowered` with forward operations repeated in the backward pass as `layout.recompute` says.
+/// Returns `lowered` with forward operations repeated in backward as `layout.recompute` says.
 ///
-/// A repeated operation writes fresh buffers, and backward reads those; what only forward used is then freed
-/// during forward. Kept are the inputs of what is repeated.
-///   Selective  the attention core (scores, softmax, context) just before its backward; nothing to do with
-///              flash attention, which never keeps the probabilities.
-///   Full       every layer as a whole, collectives included, at the head of its backward; only the layer's
-///              input is kept.
-///   Block      the first `recompute_layers` layers of each chunk as with Full.
+/// A repeated operation writes fresh buffers, and backward reads those; what only forward used is
+/// then freed during forward. Kept are the inputs of what is repeated.
+///
+/// Selective: the attention core (scores, softmax, context) right before its own backward. Flash
+/// attention has nothing to repeat, since it never keeps the probabilities.
+/// Full: every layer as a whole, collectives included, at the head of its backward. Only the
+/// layer's input is kept.
+/// Block: the first `recompute_layers` layers of each chunk as with Full.
+///
 /// Source  Chen et al. 2016; Korthikanti et al. 2022, sections 4 and 5 (selective).
 Lowered recompute(Lowered lowered);
 

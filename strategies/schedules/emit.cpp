@@ -17,16 +17,13 @@ struct Message {
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 // Appends `piece` with its frame and the numbers of its events filled in.
-void stamp(std::vector<Instruction>& body, const std::vector<Instruction>& piece, std::uint32_t frame,
-           std::uint32_t first_event) {
+void stamp(std::vector<Instruction>& body, const std::vector<Instruction>& piece,
+           std::uint32_t frame, std::uint32_t first_event) {
   const std::size_t first = body.size();
   body.insert(body.end(), piece.begin(), piece.end());
   for (auto i = body.begin() + static_cast<std::ptrdiff_t>(first); i != body.end(); ++i) {
-    if (i->kind >= Kind::Record) {
-      i->event += first_event;
-    } else if (i->event != kNoFrame) {
-      i->event = frame;
-    }
+    const std::uint32_t framed = i->event == kNoFrame ? 0 : frame;  // templates have frame 0
+    i->event += i->kind >= Kind::Record ? first_event : framed;
   }
 }
 
@@ -49,18 +46,17 @@ class Emitter {
     const std::int32_t c = pass.chunk * stages_ + stage;
     return {pass.backward ? c - 1 : c + 1, pass.micro_batch, pass.backward};
   }
-  bool exists(const Message& m) const {
-    return m.to_chunk >= 0 && m.to_chunk < t_.layout.chunks();
-  }
+  bool exists(const Message& m) const { return m.to_chunk >= 0 && m.to_chunk < t_.layout.chunks(); }
   const PassTemplate& pass_of(std::int32_t stage, std::int32_t chunk, const Message& m) const {
     const StageTemplates& t = t_.stages[at(stage)];
     const bool last = m.micro_batch == t_.micro_batches - 1;
-    const auto& list = m.gradient ? (last ? t.last_backward : t.backward)
-                                  : (last ? t.last_forward : t.forward);
+    const auto& list =
+        m.gradient ? (last ? t.last_backward : t.backward) : (last ? t.last_forward : t.forward);
     return list[at(chunk)];
   }
 
-  // Sequence of messages from each stage to its neighbours, in the order in which the sender issues them.
+  // Sequence of messages from each stage to its neighbours, in the order in which the sender issues
+  // them.
   void order_messages() {
     to_next_.resize(at(stages_));
     to_previous_.resize(at(stages_));
@@ -137,15 +133,16 @@ class Emitter {
   const std::vector<StageTable>& tables_;
   std::int32_t stages_;
   bool mixed_;  // one channel each way carries activations and gradients
-  std::vector<std::vector<Message>> to_next_, to_previous_;  // by sending stage; mixed: all in to_next_
+  std::vector<std::vector<Message>> to_next_,
+      to_previous_;  // by sending stage; mixed: all in to_next_
 };
 
 }  // namespace
 
 Templates derive_templates(Lowered lowered) {
   PlanBuilder builder(std::move(lowered.plan));
-  Templates t{.plan = {}, .layout = lowered.layout, .micro_batches = lowered.micro_batches,
-              .stages = {}};
+  Templates t{
+      .plan = {}, .layout = lowered.layout, .micro_batches = lowered.micro_batches, .stages = {}};
   for (std::int32_t s = 0; s < t.layout.pp; ++s) {
     t.stages.push_back(stage_templates(builder, lowered, s));
   }

@@ -17,8 +17,12 @@ class OneMicroBatch {
 
   void add(std::vector<Instruction>& piece, const Segment& segment, std::uint32_t frame) {
     for (const SegmentOp& op : segment.ops) {
-      add(piece, {.kind = op.kind, .stream = op.stream, .flags = op.flags, .call = op.call.value,
-                  .name = op.name.value, .event = frame});
+      add(piece, {.kind = op.kind,
+                  .stream = op.stream,
+                  .flags = op.flags,
+                  .call = op.call.value,
+                  .name = op.name.value,
+                  .event = frame});
     }
   }
   void add(std::vector<Instruction>& piece, const Instruction& task) {
@@ -26,8 +30,8 @@ class OneMicroBatch {
     owners_.push_back(&piece);
   }
 
-  // Derives events and memory and hands every instruction to the piece of its task: what comes before a
-  // task (Wait, Alloc) goes with it, and so does what comes after (Record, Free).
+  // Derives events and memory and hands every instruction to the piece of its task: what comes
+  // before a task (Wait, Alloc) goes with it, and so does what comes after (Record, Free).
   std::uint32_t distribute() {
     program_.buffers = used_buffers(builder_.plan(), program_);
     synchronise(builder_.plan(), program_);
@@ -85,8 +89,8 @@ class StageAssembly {
     }
     for (const Segment& s : chunk.forward) program.add(t.body, s, 0);
     if (chunk.output.buffer.valid()) {
-      program.add(t.send, message(Kind::Send, stage_.send_stream, chunk.to_next, "send_activations", v,
-                                  chunk.output));
+      program.add(t.send, message(Kind::Send, stage_.send_stream, chunk.to_next, "send_activations",
+                                  v, chunk.output));
     }
   }
 
@@ -100,7 +104,8 @@ class StageAssembly {
       program.add(t.body, chunk.backward[s], 0);
       if (!last) continue;
       for (const Reduction& r : stage_.reductions) {
-        if (static_cast<std::size_t>(r.chunk) != v || static_cast<std::size_t>(r.segment) != s) continue;
+        if (static_cast<std::size_t>(r.chunk) != v || static_cast<std::size_t>(r.segment) != s)
+          continue;
         program.add(t.body, r.operations, kNoFrame);
       }
     }
@@ -113,15 +118,23 @@ class StageAssembly {
   Instruction message(Kind kind, std::uint8_t stream, SlotId peer, const char* what,
                       std::size_t chunk, const View& view) {
     const bool send = kind == Kind::Send;
-    Call call{.op = {.kind = send ? OpKind::SendTo : OpKind::RecvFrom, .dtype = view.dtype,
-                     .out = view.dtype, .slot = peer, .dims = {view.elements()}},
+    Call call{.op = {.kind = send ? OpKind::SendTo : OpKind::RecvFrom,
+                     .dtype = view.dtype,
+                     .out = view.dtype,
+                     .slot = peer,
+                     .dims = {view.elements()}},
               .reads = {},
               .writes = {}};
     (send ? call.reads : call.writes).push_back(view);
-    const NameId name = builder_.name({.phase = Phase::Pipeline, .layer = kBoundary, .op = what,
+    const NameId name = builder_.name({.phase = Phase::Pipeline,
+                                       .layer = kBoundary,
+                                       .op = what,
                                        .occurrence = static_cast<std::int32_t>(chunk)});
-    return {.kind = kind, .stream = stream, .call = builder_.call(std::move(call)).value,
-            .name = name.value, .event = 0};
+    return {.kind = kind,
+            .stream = stream,
+            .call = builder_.call(std::move(call)).value,
+            .name = name.value,
+            .event = 0};
   }
 
   PlanBuilder& builder_;

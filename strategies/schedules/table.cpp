@@ -7,8 +7,8 @@
 namespace gputwin {
 namespace {
 
-// `warm_up` forwards, pairs of forward and backward, the remaining backwards; `pass(backward, k)` is the
-// k-th pass of its kind.
+// `warm_up` forwards, pairs of forward and backward, the remaining backwards; `pass(backward, k)`
+// is the k-th pass of its kind.
 template <class PassAt>
 StageTable warmed_up(std::int32_t total, std::int32_t warm_up, PassAt pass) {
   StageTable table;
@@ -26,13 +26,15 @@ StageTable warmed_up(std::int32_t total, std::int32_t warm_up, PassAt pass) {
 }  // namespace
 
 StageTable gpipe_table(std::int32_t micro_batches) {
-  return warmed_up(micro_batches, micro_batches,
-                   [](bool backward, std::int32_t k) { return Pass{backward, 0, k}; });
+  return warmed_up(micro_batches, micro_batches, [](bool backward, std::int32_t k) {
+    return Pass{backward, 0, k};
+  });
 }
 
 StageTable one_f_one_b_table(std::int32_t stages, std::int32_t stage, std::int32_t micro_batches) {
-  return warmed_up(micro_batches, stages - stage - 1,
-                   [](bool backward, std::int32_t k) { return Pass{backward, 0, k}; });
+  return warmed_up(micro_batches, stages - stage - 1, [](bool backward, std::int32_t k) {
+    return Pass{backward, 0, k};
+  });
 }
 
 StageTable interleaved_table(std::int32_t stages, std::int32_t chunks, std::int32_t stage,
@@ -52,7 +54,8 @@ std::vector<StageTable> schedule_tables(const Layout& layout, std::int32_t micro
   for (std::int32_t stage = 0; stage < layout.pp; ++stage) {
     switch (layout.schedule) {
       case Schedule::Gpipe: tables.push_back(gpipe_table(micro_batches)); break;
-      case Schedule::None:  // one stage: each micro-batch forward and backward, gradients accumulate
+      case Schedule::None:  // one stage: each micro-batch forward and backward, gradients
+                            // accumulate
       case Schedule::OneFOneB:
         tables.push_back(one_f_one_b_table(layout.pp, stage, micro_batches));
         break;

@@ -21,8 +21,8 @@ Transformer model_of(const World& w) {
   return m;
 }
 
-// Activations that live from forward into backward, of layer 1: those allocated by its forward and freed after
-// the first backward operation, and its input, which the layer before it made.
+// Activations that live from forward into backward, of layer 1: those allocated by its forward and
+// freed after the first backward operation, and its input, which the layer before it made.
 std::int64_t kept(const World& w, std::int32_t tp, bool sp, Recompute recompute) {
   Layout layout;
   layout.tp = tp;

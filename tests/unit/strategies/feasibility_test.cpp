@@ -22,7 +22,8 @@ TEST(Feasibility, RefusesWhatCannotBe) {
   EXPECT_EQ(reason(Layout{}), "feasible");
   EXPECT_EQ(reason({.tp = 3}), "tp 3 does not divide the attention heads (4)");
   EXPECT_EQ(reason({.pp = 8}), "8 pipeline chunks are too many for 4 layers");
-  EXPECT_EQ(reason({.tp = 2, .pp = 2, .dp = 2}, 4, 4), "the layout needs 8 GPUs, the cluster has 4");
+  EXPECT_EQ(reason({.tp = 2, .pp = 2, .dp = 2}, 4, 4),
+            "the layout needs 8 GPUs, the cluster has 4");
   EXPECT_EQ(reason({.dp = 3}, 4), "micro_batch x dp (3) does not divide the global batch (4)");
   EXPECT_EQ(reason({.cp = 2}), "not lowered yet: context parallelism");
   EXPECT_EQ(reason({.zero = 3}), "not lowered yet: ZeRO 3");
@@ -45,7 +46,8 @@ TEST(Steps, AreListed) {
   for (const StepInfo& s : steps()) {
     if (!s.is_schedule) names.push_back(s.name);
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"lower", "recompute", "derive", "schedule", "verify"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"lower", "recompute", "derive", "schedule", "verify"}));
   std::vector<StepTime> times;
   make_plan(tiny_gpt(), one_node(1), Layout{}, tiny_job(1), &times);
   ASSERT_EQ(times.size(), names.size());

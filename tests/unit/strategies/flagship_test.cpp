@@ -39,17 +39,19 @@ Plan flagship(std::vector<StepTime>* times) {
   return std::move(std::get<Plan>(outcome));
 }
 
-// A layer has 14 operations forward (12 kernels, 2 all-reduces) and the same 14 again when recomputed. Backward
-// has 25 + 2: 8 GEMMs of linear layers, 4 of attention, softmax, activation, 2 norms, 2 residual adds, 4 bias
-// gradients (22) and 2 all-reduces: 24. So 52 x 6 layers x 192 micro-batches = 59,904 on every rank. A middle
-// stage adds per micro-batch two receives, two all-gathers, two shards and two sends (8 x 192 = 1,536), and
-// once: zeroing, reducing and squaring its one bucket, zeroing and reducing the norm, Adam (6): 61,446.
+// A layer has 14 operations forward (12 kernels, 2 all-reduces) and the same 14 again when
+// recomputed. Backward has 25 + 2: 8 GEMMs of linear layers, 4 of attention, softmax, activation, 2
+// norms, 2 residual adds, 4 bias gradients (22) and 2 all-reduces: 24. So 52 x 6 layers x 192
+// micro-batches = 59,904 on every rank. A middle stage adds per micro-batch two receives, two
+// all-gathers, two shards and two sends (8 x 192 = 1,536), and once: zeroing, reducing and squaring
+// its one bucket, zeroing and reducing the norm, Adam (6): 61,446.
 TEST(Flagship, HasSixtyThreeMillionTasks) {
   std::vector<StepTime> times;
   const Plan plan = flagship(&times);
   std::size_t instructions = 0;
   for (const Program& p : plan.programs) instructions += p.body.size();
-  for (const StepTime& t : times) std::printf("%-14s %7.1f ms\n", t.name.c_str(), t.time.value * 1e3);
+  for (const StepTime& t : times)
+    std::printf("%-14s %7.1f ms\n", t.name.c_str(), t.time.value * 1e3);
   std::printf("tasks %lld, instructions %zu in %zu programs\n",
               static_cast<long long>(plan.tasks_per_body()), instructions, plan.programs.size());
   const auto tasks = [](const Instruction& i) { return is_task(i.kind); };

@@ -27,8 +27,8 @@ std::int64_t collectives(const Plan& plan, OpKind kind) {
   return n;
 }
 
-// After each row-parallel layer forward and each column-parallel layer backward: 2 + 2. Full recomputation
-// repeats the forward ones.
+// After each row-parallel layer forward and each column-parallel layer backward: 2 + 2. Full
+// recomputation repeats the forward ones.
 TEST(Lowering, AllReducesOfALayer) {
   Layout layout = layout_of(2, 1, 1);
   EXPECT_EQ(collectives(plan_of(tiny_gpt(), layout, tiny_job(2)), OpKind::AllReduce), 4);
@@ -36,8 +36,8 @@ TEST(Lowering, AllReducesOfALayer) {
   EXPECT_EQ(collectives(plan_of(tiny_gpt(), layout, tiny_job(2)), OpKind::AllReduce), 6);
 }
 
-// Sequence parallelism: 2 gathers and 2 scatters forward; backward 2 gathers of gradients, 2 of inputs again
-// for the weight gradients, 2 scatters.
+// Sequence parallelism: 2 gathers and 2 scatters forward; backward 2 gathers of gradients, 2 of
+// inputs again for the weight gradients, 2 scatters.
 TEST(Lowering, CollectivesOfASequenceParallelLayer) {
   Layout layout = layout_of(2, 1, 1);
   layout.sp = true;
@@ -145,7 +145,8 @@ TEST(Lowering, ReducesBucketsUnderTheBackwardPass) {
   EXPECT_EQ(tasks_between(false), 0);
 }
 
-// ZeRO 1 over 2 ranks: every bucket is scattered once and gathered once, and each rank updates half of it.
+// ZeRO 1 over 2 ranks: every bucket is scattered once and gathered once, and each rank updates half
+// of it.
 TEST(Lowering, ZeroOneShardsTheOptimizer) {
   Layout layout = layout_of(1, 1, 2);
   layout.zero = 1;
@@ -166,7 +167,8 @@ TEST(Lowering, ZeroOneShardsTheOptimizer) {
   EXPECT_EQ(master_bytes, bucket_bytes / 2 * 4 / 2);  // BF16 weights, F32 masters, half of them
 }
 
-// A pipeline message is [tokens, hidden] = 4 x 8 BF16; cut over tp by sequence parallelism or by the stack.
+// A pipeline message is [tokens, hidden] = 4 x 8 BF16; cut over tp by sequence parallelism or by
+// the stack.
 TEST(Lowering, PipelineMessages) {
   const auto message_elements = [](bool sp, const char* stack) {
     Layout layout = layout_of(2, 2, 1);

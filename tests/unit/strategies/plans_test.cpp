@@ -1,4 +1,5 @@
-// Every combination of layout choices on tiny models gives a plan without races, deadlocks or leaks.
+// Every combination of layout choices on tiny models gives a plan without races, deadlocks or
+// leaks.
 #include <gtest/gtest.h>
 
 #include "sim/core/plan_text.h"
@@ -114,8 +115,8 @@ TEST(Plans, MayHaveEndsWithoutLayers) {
 }
 
 TEST(Plans, SurviveBeingPrintedAndParsed) {
-  const Plan plan = plan_of(tiny_llama(), layout_of({2, 2, 2, 1, true, 0}, Schedule::OneFOneB),
-                            tiny_job(2));
+  const Plan plan =
+      plan_of(tiny_llama(), layout_of({2, 2, 2, 1, true, 0}, Schedule::OneFOneB), tiny_job(2));
   const std::string text = to_text(plan);
   EXPECT_EQ(to_text(parse_plan(text)), text);
 }

@@ -12,12 +12,14 @@ namespace {
 Pass f(std::int32_t micro_batch, std::int32_t chunk = 0) { return {false, chunk, micro_batch}; }
 Pass b(std::int32_t micro_batch, std::int32_t chunk = 0) { return {true, chunk, micro_batch}; }
 
-// Finish time of the last pass if a forward of one chunk takes `forward` and a backward `backward`, messages
-// take no time, and each stage keeps its order.
-double makespan(const std::vector<StageTable>& tables, std::int32_t vpp, double forward, double backward) {
+// Finish time of the last pass if a forward of one chunk takes `forward` and a backward `backward`,
+// messages take no time, and each stage keeps its order.
+double makespan(const std::vector<StageTable>& tables, std::int32_t vpp, double forward,
+                double backward) {
   const auto stages = static_cast<std::int32_t>(tables.size());
   const std::int32_t chunks = stages * vpp;
-  std::map<std::tuple<bool, std::int32_t, std::int32_t>, double> done;  // backward, chunk, micro-batch
+  std::map<std::tuple<bool, std::int32_t, std::int32_t>, double>
+      done;  // backward, chunk, micro-batch
   std::vector<std::size_t> next(tables.size(), 0);
   std::vector<double> free(tables.size(), 0.0);
   for (bool moved = true; moved;) {
@@ -45,7 +47,8 @@ double makespan(const std::vector<StageTable>& tables, std::int32_t vpp, double 
       }
     }
   }
-  for (std::size_t s = 0; s < tables.size(); ++s) EXPECT_EQ(next[s], tables[s].size()) << "deadlock";
+  for (std::size_t s = 0; s < tables.size(); ++s)
+    EXPECT_EQ(next[s], tables[s].size()) << "deadlock";
   return *std::max_element(free.begin(), free.end());
 }
 
@@ -55,7 +58,8 @@ std::int32_t peak_in_flight(const StageTable& table) {
   return peak;
 }
 
-std::vector<StageTable> tables_of(Schedule schedule, std::int32_t pp, std::int32_t vpp, std::int32_t m) {
+std::vector<StageTable> tables_of(Schedule schedule, std::int32_t pp, std::int32_t vpp,
+                                  std::int32_t m) {
   Layout layout;
   layout.pp = pp;
   layout.vpp = vpp;
@@ -78,8 +82,8 @@ TEST(ScheduleTable, OneFOneBWarmsUp) {
   EXPECT_EQ(one_f_one_b_table(3, 2, 2), (StageTable{f(0), b(0), f(1), b(1)}));
 }
 
-// 2 stages, 2 chunks, 2 micro-batches. Stage 1: warm-up 2 (2-1-1) + (2-1) 2 = 2 forwards, which are chunk 0 of
-// both micro-batches; then pairs.
+// 2 stages, 2 chunks, 2 micro-batches. Stage 1: warm-up 2 (2-1-1) + (2-1) 2 = 2 forwards, which are
+// chunk 0 of both micro-batches; then pairs.
 TEST(ScheduleTable, InterleavedTakesGroupsOfMicroBatches) {
   EXPECT_EQ(interleaved_table(2, 2, 1, 2),
             (StageTable{f(0, 0), f(1, 0), f(0, 1), b(0, 1), f(1, 1), b(1, 1), b(0, 0), b(1, 0)}));

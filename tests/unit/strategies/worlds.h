@@ -12,9 +12,11 @@
 
 namespace gputwin {
 
-/// 4 layers, hidden 8, 4 heads of 2, ffn 32, vocabulary 16; GPT style: LayerNorm, biases, learned positions.
+/// 4 layers, hidden 8, 4 heads of 2, ffn 32, vocabulary 16; GPT style: LayerNorm, biases, learned
+/// positions.
 Transformer tiny_gpt();
-/// The same sizes in Llama style: RMSNorm, SwiGLU, rope, 2 key/value heads, no biases, separate head.
+/// The same sizes in Llama style: RMSNorm, SwiGLU, rope, 2 key/value heads, no biases, separate
+/// head.
 Transformer tiny_llama();
 
 /// `gpus` GPUs in one node.
