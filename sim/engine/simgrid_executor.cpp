@@ -71,7 +71,7 @@ class Simulation final {
   void start_flows();
   void start_flow(const SharedFlow& flow);
   s4u::Link* link(LinkId id);
-  s4u::Link* cap(double rate);
+  s4u::Link* take_cap(double rate);
   s4u::Link* make_link(double bytes_per_second);
   template <class Function>
   void guarded(Function function);
@@ -89,10 +89,12 @@ class Simulation final {
   double origin_ = 0;  // SimGrid's clock at the start of the run
   int zones_made_ = 0, links_made_ = 0;
   std::vector<s4u::Link*> link_;  // by LinkId
-  std::map<double, s4u::Link*> caps_;
+  std::map<double, std::vector<s4u::Link*>> free_caps_;  // by rate: caps no flow uses
   struct InFlight {
     s4u::CommPtr comm;
     std::uint64_t flow;
+    s4u::Link* cap;  // null: not capped
+    double rate_cap;
   };
   std::unordered_map<const s4u::Comm*, InFlight> in_flight_;  // only looked up, never iterated
   s4u::CommPtr last_ended_;  // SimGrid must not lose a Comm inside its own completion callback
@@ -127,7 +129,7 @@ void Simulation::run(StreamCore& core) {
   failure_ = nullptr;
   origin_ = s4u::Engine::get_clock();
   link_.assign(core.transfers().links(), nullptr);
-  caps_.clear();
+  free_caps_.clear();
   // Links can only be added to a zone that is not sealed yet, and links of an earlier run may have
   // had other capacities, so every run has a zone for its links.
   links_zone_ = new RouteZone("links" + std::to_string(zones_made_++));
@@ -184,6 +186,7 @@ void Simulation::comm_ended(s4u::Comm* comm) {
   if (it == in_flight_.end()) return;
   const std::uint64_t flow = it->second.flow;
   last_ended_ = std::move(it->second.comm);
+  if (it->second.cap != nullptr) free_caps_[it->second.rate_cap].push_back(it->second.cap);
   in_flight_.erase(it);
   guarded([&] {
     if (core_->stopped()) return;
@@ -200,12 +203,18 @@ void Simulation::start_flows() {
 
 void Simulation::start_flow(const SharedFlow& flow) {
   zone_->route.clear();
-  for (const LinkId id : flow.links) zone_->route.push_back(link(id));
-  if (flow.rate_cap > 0) zone_->route.push_back(cap(flow.rate_cap));
+  double narrowest = std::numeric_limits<double>::infinity();
+  for (const LinkId id : flow.links) {
+    zone_->route.push_back(link(id));
+    narrowest = std::min(narrowest, core_->transfers().capacity(id));
+  }
+  const bool capped = flow.rate_cap > 0 && flow.rate_cap < narrowest;
+  s4u::Link* const cap = capped ? take_cap(flow.rate_cap) : nullptr;
+  if (cap != nullptr) zone_->route.push_back(cap);
   const double units = std::max(1.0, std::round(flow.bytes * kUnitsPerByte));
   s4u::CommPtr comm = s4u::Comm::sendto_init();
   const s4u::Comm* key = comm.get();
-  in_flight_[key] = {comm, flow.id};
+  in_flight_[key] = {comm, flow.id, cap, flow.rate_cap};
   comm->set_payload_size(static_cast<std::uint64_t>(units));
   comm->set_source(from_);
   comm->set_destination(to_);
@@ -218,15 +227,17 @@ s4u::Link* Simulation::link(LinkId id) {
   return made;
 }
 
-/// A link that limits each flow by itself: a rate cap (Comm::set_rate has no effect on these flows
-/// in 3.32).
-s4u::Link* Simulation::cap(double rate) {
-  s4u::Link*& made = caps_[rate];
-  if (made == nullptr) {
-    made = make_link(rate);
-    made->set_sharing_policy(s4u::Link::SharingPolicy::FATPIPE);
+/// A link that limits one flow (Comm::set_rate has no effect on these flows in 3.32). Each flow has
+/// its own: SimGrid solves flows that meet on any link together, even on one that does not bind.
+s4u::Link* Simulation::take_cap(double rate) {
+  std::vector<s4u::Link*>& free = free_caps_[rate];
+  if (free.empty()) {
+    free.push_back(make_link(rate));
+    free.back()->set_sharing_policy(s4u::Link::SharingPolicy::FATPIPE);
   }
-  return made;
+  s4u::Link* const cap = free.back();
+  free.pop_back();
+  return cap;
 }
 
 s4u::Link* Simulation::make_link(double bytes_per_second) {
