@@ -220,8 +220,7 @@ bool StreamCore::host_can_run(const RankState& rank) const {
 }
 
 /// Issues as many tasks as the queue holds: task k when task k - depth is over, first in first out.
-/// Their times depend on the host alone until the queue is
-/// full.
+/// Their times depend on the host alone until the queue is full.
 void StreamCore::run_host(RankState& rank) {
   HostState& host = rank.host;
   const CompiledProgram& program = *rank.program;
