@@ -70,6 +70,7 @@ class Simulation final {
   void comm_ended(s4u::Comm* comm);
   void start_flows();
   void start_flow(const SharedFlow& flow);
+  void take_back_lone_flows();
   s4u::Link* link(LinkId id);
   s4u::Link* take_cap(double rate);
   s4u::Link* make_link(double bytes_per_second);
@@ -97,7 +98,9 @@ class Simulation final {
     double rate_cap;
   };
   std::unordered_map<const s4u::Comm*, InFlight> in_flight_;  // only looked up, never iterated
+  std::unordered_map<std::uint64_t, s4u::Comm*> comm_of_flow_;
   s4u::CommPtr last_ended_;  // SimGrid must not lose a Comm inside its own completion callback
+  std::vector<s4u::CommPtr> taken_back_, taken_back_earlier_;  // nor a cancelled one in this step
   std::exception_ptr failure_;
 };
 
@@ -160,6 +163,7 @@ double Simulation::next_event(double now) {
   double delay = -1;
   guarded([&] {
     if (core_->stopped()) return;
+    take_back_lone_flows();
     Ps horizon = std::numeric_limits<Ps>::max();
     if (!in_flight_.empty()) {
       const double network = network_->next_occurring_event(now);
@@ -188,11 +192,33 @@ void Simulation::comm_ended(s4u::Comm* comm) {
   last_ended_ = std::move(it->second.comm);
   if (it->second.cap != nullptr) free_caps_[it->second.rate_cap].push_back(it->second.cap);
   in_flight_.erase(it);
+  comm_of_flow_.erase(flow);
   guarded([&] {
     if (core_->stopped()) return;
     core_->flow_done(flow, to_core(s4u::Engine::get_clock()));
     start_flows();
   });
+}
+
+/// Flows that are alone again need no sharing; SimGrid's cost grows with the flows it holds.
+void Simulation::take_back_lone_flows() {
+  taken_back_earlier_.clear();
+  std::swap(taken_back_, taken_back_earlier_);
+  const Ps now = to_core(s4u::Engine::get_clock());
+  std::vector<std::uint64_t>& flows = core_->alone_again();
+  for (std::size_t i = 0; i < flows.size(); ++i) {  // one that leaves may leave another alone
+    const auto it = comm_of_flow_.find(flows[i]);
+    if (it == comm_of_flow_.end()) continue;
+    s4u::Comm* const comm = it->second;
+    if (!core_->flow_alone(flows[i], comm->get_remaining() / kUnitsPerByte, now)) continue;
+    const auto held = in_flight_.find(comm);
+    if (held->second.cap != nullptr) free_caps_[held->second.rate_cap].push_back(held->second.cap);
+    taken_back_.push_back(std::move(held->second.comm));
+    in_flight_.erase(held);
+    comm_of_flow_.erase(it);
+    comm->cancel();
+  }
+  flows.clear();
 }
 
 void Simulation::start_flows() {
@@ -215,6 +241,7 @@ void Simulation::start_flow(const SharedFlow& flow) {
   s4u::CommPtr comm = s4u::Comm::sendto_init();
   const s4u::Comm* key = comm.get();
   in_flight_[key] = {comm, flow.id, cap, flow.rate_cap};
+  comm_of_flow_[flow.id] = comm.get();
   comm->set_payload_size(static_cast<std::uint64_t>(units));
   comm->set_source(from_);
   comm->set_destination(to_);

@@ -117,7 +117,8 @@ struct Meeting {
   bool lone_done = false;   // the flows outside SimGrid have ended
   Ps ready = 0, start = 0, lone_end = 0;
   std::vector<Arrival> arrivals;
-  std::vector<bool> promoted;  // by flow; empty: none
+  std::vector<bool> promoted;  // by flow: in SimGrid, or over; empty: none
+  std::vector<Ps> lone_ends;   // by flow: its end if it stays alone; empty: start + alone
 };
 
 class StreamCore {
@@ -135,6 +136,11 @@ class StreamCore {
   void at(Ps now);
   void flow_done(std::uint64_t id, Ps now);
   std::vector<SharedFlow>& started() { return started_; }
+  /// Flows in SimGrid that nobody shares a link with any more: it may hand them back by `flow_alone`.
+  std::vector<std::uint64_t>& alone_again() { return alone_again_; }
+  /// Takes a flow back from SimGrid with the bytes it still has to move. False: it is as good as
+  /// over and stays where it is.
+  bool flow_alone(std::uint64_t id, double bytes, Ps now);
 
   bool stopped() const { return stopped_ || cancelled_; }
   bool cancelled() const { return cancelled_; }
@@ -162,6 +168,7 @@ class StreamCore {
   struct Occupant {
     Ps end = 0;
     std::uint32_t meeting = kNoRow, flow = 0, simgrid_flows = 0;
+    std::uint64_t simgrid_ids = 0;  // exclusive or of their ids: of a single one, its id
   };
 
   // Set-up.
@@ -207,11 +214,15 @@ class StreamCore {
   void promote_occupants(const PatternFlow& flow, Ps now);
   void promote(std::uint32_t m, std::uint32_t flow, Ps now);
   void promote_one(std::uint32_t m, std::uint32_t flow, Ps now);
+  void leave_simgrid(std::uint64_t id);
+  void note_alone(std::uint64_t id);
+  void occupy(std::uint32_t m, std::uint32_t flow, Ps end);
+  Ps lone_end_of(const Meeting& meeting, std::uint32_t flow) const;
   void schedule_lone_end(std::uint32_t m, Ps now);
   void finish_transfer(std::uint32_t m, Ps end);
   void finish_communication(Arrival arrival, Ps ready, Ps end);
   void report_flow(const Meeting& meeting, const PatternFlow& flow, Ps start, Ps end);
-  void report_lone_flows(const Meeting& meeting);
+  void report_lone_flows(Meeting& meeting);
 
   // Figures.
   void finish_task(RankState& rank, StreamState& stream, std::uint32_t task,
@@ -264,6 +275,7 @@ class StreamCore {
   std::vector<Entry> calendar_entries_;
   std::vector<std::uint32_t> work_;
   std::vector<SharedFlow> started_;
+  std::vector<std::uint64_t> alone_again_;
 
   std::uint32_t bodies_wanted_ = 1;
   std::vector<BodyRecord> records_;         // by simulated rank, body (0: prologue)

@@ -64,13 +64,14 @@ void StreamCore::report_flow(const Meeting& meeting, const PatternFlow& flow, Ps
   sink_->flow(flow.from, flow.to, flow.bytes, transfers_.route(meeting.pattern, flow), start, end);
 }
 
-void StreamCore::report_lone_flows(const Meeting& meeting) {
+void StreamCore::report_lone_flows(Meeting& meeting) {
   if (sink_ == nullptr) return;
   const std::span<const PatternFlow> flows =
       transfers_.flows(transfers_.pattern(meeting.pattern));
   for (std::uint32_t f = 0; f < flows.size(); ++f) {
     if (!meeting.promoted.empty() && meeting.promoted[f]) continue;
-    report_flow(meeting, flows[f], meeting.start, meeting.start + flows[f].alone);
+    report_flow(meeting, flows[f], meeting.start, lone_end_of(meeting, f));
+    if (!meeting.promoted.empty()) meeting.promoted[f] = true;
   }
 }
 

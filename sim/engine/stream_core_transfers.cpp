@@ -7,6 +7,12 @@
 #include "sim/engine/stream_core.h"
 
 namespace gputwin::engine {
+namespace {
+
+/// A flow that ends within a nanosecond may already have ended for SimGrid.
+constexpr Ps kWorthTakingBack = 1'000;
+
+}  // namespace
 
 /// A communication or copy is reached. False: the stream has to wait for its end.
 bool StreamCore::arrive(RankState& rank, StreamState& stream, const StreamOp& op,
@@ -118,7 +124,7 @@ void StreamCore::start_flows(std::uint32_t m, Ps now) {
   const Pattern& pattern = transfers_.pattern(meetings_[m].pattern);
   meetings_[m].start = now;
   const std::span<const PatternFlow> flows = transfers_.flows(pattern);
-  const bool all = all_simgrid_ || !pattern.exact ||
+  const bool all = all_simgrid_ || (!pattern.exact && !pattern.exclusive) ||
                    (!pattern.disjoint && !pattern.exclusive && must_share(m, now));
   if (!all && pattern.exclusive) {
     meetings_[m].lone_end = now + pattern.moving;
@@ -131,17 +137,27 @@ void StreamCore::start_flows(std::uint32_t m, Ps now) {
       share(m, f, static_cast<double>(flows[f].bytes.value));
       continue;
     }
-    for (const LinkId link : transfers_.links(flows[f])) {
-      if (!transfers_.shared(link)) continue;
-      Occupant& occupant = occupants_[link.value];
-      const Ps end = now + flows[f].alone;
-      if (occupant.meeting == m && occupant.end >= end) continue;  // of several, the last to end
-      occupant.meeting = m;
-      occupant.flow = f;
-      occupant.end = end;
-    }
+    occupy(m, f, now + flows[f].alone);
   }
   schedule_lone_end(m, now);
+}
+
+/// The flow has its links to itself until `end`.
+void StreamCore::occupy(std::uint32_t m, std::uint32_t flow, Ps end) {
+  const PatternFlow& what = transfers_.flows(transfers_.pattern(meetings_[m].pattern))[flow];
+  for (const LinkId link : transfers_.links(what)) {
+    if (!transfers_.shared(link)) continue;
+    Occupant& occupant = occupants_[link.value];
+    if (occupant.meeting == m && occupant.end >= end) continue;  // of several, the last to end
+    occupant.meeting = m;
+    occupant.flow = flow;
+    occupant.end = end;
+  }
+}
+
+Ps StreamCore::lone_end_of(const Meeting& meeting, std::uint32_t flow) const {
+  if (!meeting.lone_ends.empty()) return meeting.lone_ends[flow];
+  return meeting.start + transfers_.flows(transfers_.pattern(meeting.pattern))[flow].alone;
 }
 
 bool StreamCore::must_share(std::uint32_t m, Ps now) const {
@@ -170,12 +186,23 @@ void StreamCore::share(std::uint32_t m, std::uint32_t flow, double bytes) {
   Meeting& meeting = meetings_[m];
   const Pattern& pattern = transfers_.pattern(meeting.pattern);
   const PatternFlow& what = transfers_.flows(pattern)[flow];
-  if (meeting.promoted.empty()) meeting.promoted.assign(pattern.flows, false);
+  const std::span<const PatternFlow> flows = transfers_.flows(pattern);
+  if (meeting.promoted.empty()) {
+    meeting.promoted.assign(pattern.flows, false);
+    meeting.lone_ends.resize(pattern.flows);
+    for (std::uint32_t f = 0; f < pattern.flows; ++f) {
+      meeting.lone_ends[f] = meeting.start + flows[f].alone;
+    }
+  }
   meeting.promoted[flow] = true;
   ++meeting.simgrid_flows;
-  ++simgrid_flows_[meeting.body];
-  for (const LinkId link : transfers_.links(what)) ++occupants_[link.value].simgrid_flows;
+  const bool first_time = meeting.lone_ends[flow] == meeting.start + what.alone;
+  if (first_time) ++simgrid_flows_[meeting.body];
   const std::uint64_t id = (std::uint64_t{m} << 32) | flow;
+  for (const LinkId link : transfers_.links(what)) {
+    ++occupants_[link.value].simgrid_flows;
+    occupants_[link.value].simgrid_ids ^= id;
+  }
   started_.push_back({id, transfers_.links(what), bytes, pattern.rate_cap});
 }
 
@@ -201,7 +228,7 @@ void StreamCore::promote(std::uint32_t m, std::uint32_t flow, Ps now) {
 void StreamCore::promote_one(std::uint32_t m, std::uint32_t flow, Ps now) {
   const Meeting& meeting = meetings_[m];
   const PatternFlow& what = transfers_.flows(transfers_.pattern(meeting.pattern))[flow];
-  const Ps end = meeting.start + what.alone;
+  const Ps end = lone_end_of(meeting, flow);
   if (end <= now || (!meeting.promoted.empty() && meeting.promoted[flow])) return;
   for (const LinkId link : transfers_.links(what)) {
     Occupant& occupant = occupants_[link.value];
@@ -222,7 +249,7 @@ void StreamCore::schedule_lone_end(std::uint32_t m, Ps now) {
   } else {
     const std::span<const PatternFlow> flows = transfers_.flows(pattern);
     for (std::uint32_t f = 0; f < flows.size(); ++f) {
-      if (!meeting.promoted[f]) end = std::max(end, meeting.start + flows[f].alone);
+      if (!meeting.promoted[f]) end = std::max(end, lone_end_of(meeting, f));
     }
   }
   meeting.lone_end = end;
@@ -234,11 +261,54 @@ void StreamCore::flow_done(std::uint64_t id, Ps now) {
   const auto f = static_cast<std::uint32_t>(id);
   Meeting& meeting = meetings_[m];
   const PatternFlow& flow = transfers_.flows(transfers_.pattern(meeting.pattern))[f];
-  for (const LinkId link : transfers_.links(flow)) --occupants_[link.value].simgrid_flows;
+  leave_simgrid(id);
   report_flow(meeting, flow, meeting.start, now);
   if (--meeting.simgrid_flows > 0 || !meeting.lone_done) return;
   finish_transfer(m, now);
   drain();
+}
+
+/// The flow is no longer in SimGrid; whoever is now alone on its links is noted.
+void StreamCore::leave_simgrid(std::uint64_t id) {
+  const Pattern& pattern = transfers_.pattern(meetings_[id >> 32].pattern);
+  const PatternFlow& flow = transfers_.flows(pattern)[static_cast<std::uint32_t>(id)];
+  for (const LinkId link : transfers_.links(flow)) {
+    --occupants_[link.value].simgrid_flows;
+    occupants_[link.value].simgrid_ids ^= id;
+  }
+  for (const LinkId link : transfers_.links(flow)) {
+    const Occupant& occupant = occupants_[link.value];
+    if (occupant.simgrid_flows == 1) note_alone(occupant.simgrid_ids);
+  }
+}
+
+// Only flows whose rate alone is known by themselves can go back: those of a pattern without shared links.
+void StreamCore::note_alone(std::uint64_t id) {
+  const Pattern& pattern = transfers_.pattern(meetings_[id >> 32].pattern);
+  if (all_simgrid_ || !pattern.exact || !pattern.disjoint) return;
+  const PatternFlow& flow = transfers_.flows(pattern)[static_cast<std::uint32_t>(id)];
+  for (const LinkId link : transfers_.links(flow)) {
+    if (occupants_[link.value].simgrid_flows != 1) return;
+  }
+  alone_again_.push_back(id);
+}
+
+bool StreamCore::flow_alone(std::uint64_t id, double bytes, Ps now) {
+  const auto m = static_cast<std::uint32_t>(id >> 32);
+  const auto f = static_cast<std::uint32_t>(id);
+  Meeting& meeting = meetings_[m];
+  const PatternFlow& flow = transfers_.flows(transfers_.pattern(meeting.pattern))[f];
+  const double share = bytes / static_cast<double>(flow.bytes.value);
+  const Ps left = std::llround(static_cast<double>(flow.alone) * share);
+  if (left < kWorthTakingBack) return false;
+  leave_simgrid(id);
+  --meeting.simgrid_flows;
+  meeting.promoted[f] = false;
+  meeting.lone_ends[f] = now + left;
+  meeting.lone_done = false;
+  occupy(m, f, now + left);
+  schedule_lone_end(m, now);
+  return true;
 }
 
 void StreamCore::finish_transfer(std::uint32_t m, Ps end) {

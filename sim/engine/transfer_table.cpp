@@ -232,6 +232,11 @@ bool TransferTable::rates_are_final(const Pattern& pattern) const {
   return true;
 }
 
+/// A scalar summed over a whole cluster is thousands of flows that fit between two packets of any other
+/// transfer. Taking them as alone is off by at most their own moving time per flow they meet.
+constexpr std::uint32_t kManyFlows = 1'000;
+constexpr Ps kNoTime = 10'000;  // 10 ns
+
 void TransferTable::finish() {
   for (std::size_t p = 0; p < patterns_.size(); ++p) {
     const std::uint32_t channel = channel_of_pattern_[p];
@@ -249,6 +254,7 @@ void TransferTable::finish() {
     }
     // Where the closed form is not the truth SimGrid has to share the links.
     pattern.exclusive &= pattern.exact;
+    pattern.exclusive |= pattern.flows > kManyFlows && pattern.moving < kNoTime;
   }
   stream_used_.clear();
   pattern_of_.clear();
