@@ -18,16 +18,16 @@ inline constexpr std::size_t kArchitectures = 5;
 
 /// Parameters of the GEMM model (kernels/gemm.h).
 struct GemmParameters {
-  Seconds start_up{};             // t0: ramp-up and drain of one kernel
-  double tile_efficiency = 0.0;   // e0: share of the peak a very large tile reaches
-  double tile_saturation = 0.0;   // c: how fast the efficiency grows with the tile
-  double k_overhead = 0.0;        // k0: prologue and epilogue of a tile, in steps of k
-  double memory_efficiency = 0.0; // em: usable share of the HBM bandwidth
-  double norm_exponent = 1.0;     // p: how compute and memory time combine
-  Seconds split_cost{};           // reduction after split-K
+  Seconds start_up{};              // t0: ramp-up and drain of one kernel
+  double tile_efficiency = 0.0;    // e0: share of the peak a very large tile reaches
+  double tile_saturation = 0.0;    // c: how fast the efficiency grows with the tile
+  double k_overhead = 0.0;         // k0: prologue and epilogue of a tile, in steps of k
+  double memory_efficiency = 0.0;  // em: usable share of the HBM bandwidth
+  double norm_exponent = 1.0;      // p: how compute and memory time combine
+  Seconds split_cost{};            // reduction after split-K
   // Time factor of the data-gradient layout (neither operand transposed).
   double nn_time = 1.0;
-  double nt_time = 1.0;           // time factor of the weight-gradient layout
+  double nt_time = 1.0;  // time factor of the weight-gradient layout
 };
 
 /// Sustained matrix rates of one fused attention kernel, full-sequence causal training shapes, head

@@ -78,19 +78,39 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
       break;
     case OpKind::Opaque: cost = opaque_cost(device, op, read, written); break;
     case OpKind::CpuAdam: cost = cpu_adam_cost(*nodes_[kind.value], op.dims[0]); break;
-    case OpKind::SoftmaxForward: case OpKind::SoftmaxBackward: case OpKind::NormForward:
-    case OpKind::NormBackward: case OpKind::ActivationForward: case OpKind::ActivationBackward:
-    case OpKind::BiasDropoutAdd: case OpKind::BiasGrad: case OpKind::DropoutBackward:
-    case OpKind::Rope: case OpKind::EmbeddingForward: case OpKind::EmbeddingBackward:
-    case OpKind::PositionAdd: case OpKind::PositionGrad: case OpKind::LogitsMax:
-    case OpKind::LogitsSum: case OpKind::LossFromSums: case OpKind::CrossEntropyBackward:
-    case OpKind::Add: case OpKind::CastCopy: case OpKind::Zero: case OpKind::SumOfSquares:
+    case OpKind::SoftmaxForward:
+    case OpKind::SoftmaxBackward:
+    case OpKind::NormForward:
+    case OpKind::NormBackward:
+    case OpKind::ActivationForward:
+    case OpKind::ActivationBackward:
+    case OpKind::BiasDropoutAdd:
+    case OpKind::BiasGrad:
+    case OpKind::DropoutBackward:
+    case OpKind::Rope:
+    case OpKind::EmbeddingForward:
+    case OpKind::EmbeddingBackward:
+    case OpKind::PositionAdd:
+    case OpKind::PositionGrad:
+    case OpKind::LogitsMax:
+    case OpKind::LogitsSum:
+    case OpKind::LossFromSums:
+    case OpKind::CrossEntropyBackward:
+    case OpKind::Add:
+    case OpKind::CastCopy:
+    case OpKind::Zero:
+    case OpKind::SumOfSquares:
     case OpKind::AdamStep:
       cost = memory_bound_cost(device, op, read, written);
       factor = stack_.memory_bound_time;
       break;
-    case OpKind::AllReduce: case OpKind::AllGather: case OpKind::ReduceScatter:
-    case OpKind::AllToAll: case OpKind::Broadcast: case OpKind::SendTo: case OpKind::RecvFrom:
+    case OpKind::AllReduce:
+    case OpKind::AllGather:
+    case OpKind::ReduceScatter:
+    case OpKind::AllToAll:
+    case OpKind::Broadcast:
+    case OpKind::SendTo:
+    case OpKind::RecvFrom:
     case OpKind::CopyBytes: GPUTWIN_CHECK(false, "communication and copies are no kernels");
   }
   scale(cost, factor);

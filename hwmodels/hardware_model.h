@@ -42,8 +42,8 @@ class HardwareModel final : public CostModel {
 
  private:
   const Topology& topology_;
-  std::vector<Device> devices_;        // by DeviceKindId
-  std::vector<const NodeType*> nodes_; // first node type that holds the device kind
+  std::vector<Device> devices_;         // by DeviceKindId
+  std::vector<const NodeType*> nodes_;  // first node type that holds the device kind
   Stack stack_;
   NcclConstants nccl_;
   std::vector<std::string> notes_;

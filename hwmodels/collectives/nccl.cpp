@@ -51,17 +51,40 @@ double ring_bytes(OpKind kind, double bytes, double n) {
     case OpKind::Broadcast:
     case OpKind::SendTo:
     case OpKind::RecvFrom: return bytes;
-    case OpKind::Gemm: case OpKind::AttentionScores: case OpKind::AttentionContext:
-    case OpKind::AttentionGradProbs: case OpKind::AttentionGradValue:
-    case OpKind::AttentionGradQuery: case OpKind::AttentionGradKey: case OpKind::SoftmaxForward:
-    case OpKind::SoftmaxBackward: case OpKind::FlashForward: case OpKind::FlashBackward:
-    case OpKind::NormForward: case OpKind::NormBackward: case OpKind::ActivationForward:
-    case OpKind::ActivationBackward: case OpKind::BiasDropoutAdd: case OpKind::BiasGrad:
-    case OpKind::DropoutBackward: case OpKind::Rope: case OpKind::EmbeddingForward:
-    case OpKind::EmbeddingBackward: case OpKind::PositionAdd: case OpKind::PositionGrad:
-    case OpKind::LogitsMax: case OpKind::LogitsSum: case OpKind::LossFromSums:
-    case OpKind::CrossEntropyBackward: case OpKind::Add: case OpKind::CastCopy: case OpKind::Zero:
-    case OpKind::SumOfSquares: case OpKind::AdamStep: case OpKind::CpuAdam: case OpKind::Opaque:
+    case OpKind::Gemm:
+    case OpKind::AttentionScores:
+    case OpKind::AttentionContext:
+    case OpKind::AttentionGradProbs:
+    case OpKind::AttentionGradValue:
+    case OpKind::AttentionGradQuery:
+    case OpKind::AttentionGradKey:
+    case OpKind::SoftmaxForward:
+    case OpKind::SoftmaxBackward:
+    case OpKind::FlashForward:
+    case OpKind::FlashBackward:
+    case OpKind::NormForward:
+    case OpKind::NormBackward:
+    case OpKind::ActivationForward:
+    case OpKind::ActivationBackward:
+    case OpKind::BiasDropoutAdd:
+    case OpKind::BiasGrad:
+    case OpKind::DropoutBackward:
+    case OpKind::Rope:
+    case OpKind::EmbeddingForward:
+    case OpKind::EmbeddingBackward:
+    case OpKind::PositionAdd:
+    case OpKind::PositionGrad:
+    case OpKind::LogitsMax:
+    case OpKind::LogitsSum:
+    case OpKind::LossFromSums:
+    case OpKind::CrossEntropyBackward:
+    case OpKind::Add:
+    case OpKind::CastCopy:
+    case OpKind::Zero:
+    case OpKind::SumOfSquares:
+    case OpKind::AdamStep:
+    case OpKind::CpuAdam:
+    case OpKind::Opaque:
     case OpKind::CopyBytes: GPUTWIN_CHECK(false, "only communication has a schedule");
   }
   return bytes;
@@ -292,7 +315,7 @@ CollectiveSchedule send_schedule(const Setting& s, Bytes bytes) {
   schedule.edges.push_back({0, 1, bytes});
   schedule.algorithm = Algorithm::Direct;
   const bool network = s.placement.domains() > 1;
-  const Seconds step = network ? s.nccl.ring_net[simple]
+  const Seconds step = network                               ? s.nccl.ring_net[simple]
                        : s.placement.inner == PathKind::Pcie ? s.nccl.ring_pcie[simple]
                                                              : s.nccl.ring_nvlink[simple];
   schedule.latency =
@@ -328,9 +351,7 @@ void add_edges(const Setting& s, OpKind kind, double bytes, const Candidate& c,
     case Algorithm::NvLink:
       add_ring(s.placement, (1.0 + 1.0 / n) * bytes, true, schedule.edges);
       break;
-    case Algorithm::Tree:
-      add_tree(s.placement, bytes * c.inflation, schedule.edges);
-      break;
+    case Algorithm::Tree: add_tree(s.placement, bytes * c.inflation, schedule.edges); break;
     case Algorithm::Direct: {
       add_direct(n, bytes / n * c.inflation, schedule.edges);
       // The GPU's rate is shared by its flows to all others.
@@ -367,8 +388,8 @@ CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device
   schedule.protocol = best.protocol;
   schedule.latency = Seconds(best.latency);
   schedule.model = model_of(best.algorithm);
-  schedule.extrapolated = kind == OpKind::Broadcast ||
-                          (kind == OpKind::AllToAll && placement.domains() > 1);
+  schedule.extrapolated =
+      kind == OpKind::Broadcast || (kind == OpKind::AllToAll && placement.domains() > 1);
   add_edges(setting, kind, static_cast<double>(bytes.value), best, schedule);
   apply_stack(setting, schedule);
   return schedule;

@@ -11,12 +11,12 @@
 namespace gputwin {
 
 struct Placement {
-  std::vector<std::uint32_t> order;    // member indices by GPU: domain after domain
+  std::vector<std::uint32_t> order;  // member indices by GPU: domain after domain
   // Where each domain starts in `order`; one past the end at the back.
   std::vector<std::uint32_t> first;
-  std::int32_t per_domain = 0;         // members in every domain; 0 if they differ
-  PathKind inner = PathKind::Self;     // path inside a domain; Self if each has one member
-  Seconds wire{};                      // latency of the path from the first domain to the second
+  std::int32_t per_domain = 0;      // members in every domain; 0 if they differ
+  PathKind inner = PathKind::Self;  // path inside a domain; Self if each has one member
+  Seconds wire{};                   // latency of the path from the first domain to the second
   Seconds inner_wire{};
 
   std::int32_t domains() const { return static_cast<std::int32_t>(first.size()) - 1; }

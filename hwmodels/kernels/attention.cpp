@@ -23,25 +23,47 @@ GemmShape product_shape(const Op& op) {
       shape.m = s, shape.n = u, shape.k = d, shape.trans_b = true;
       break;
     case OpKind::AttentionContext:
-    case OpKind::AttentionGradQuery:
-      shape.m = s, shape.n = d, shape.k = u;
-      break;
+    case OpKind::AttentionGradQuery: shape.m = s, shape.n = d, shape.k = u; break;
     case OpKind::AttentionGradValue:
     case OpKind::AttentionGradKey:
       shape.m = u, shape.n = d, shape.k = s, shape.trans_a = true;
       break;
-    case OpKind::Gemm: case OpKind::SoftmaxForward: case OpKind::SoftmaxBackward:
-    case OpKind::FlashForward: case OpKind::FlashBackward: case OpKind::NormForward:
-    case OpKind::NormBackward: case OpKind::ActivationForward: case OpKind::ActivationBackward:
-    case OpKind::BiasDropoutAdd: case OpKind::BiasGrad: case OpKind::DropoutBackward:
-    case OpKind::Rope: case OpKind::EmbeddingForward: case OpKind::EmbeddingBackward:
-    case OpKind::PositionAdd: case OpKind::PositionGrad: case OpKind::LogitsMax:
-    case OpKind::LogitsSum: case OpKind::LossFromSums: case OpKind::CrossEntropyBackward:
-    case OpKind::Add: case OpKind::CastCopy: case OpKind::Zero: case OpKind::SumOfSquares:
-    case OpKind::AdamStep: case OpKind::CpuAdam: case OpKind::Opaque: case OpKind::AllReduce:
-    case OpKind::AllGather: case OpKind::ReduceScatter: case OpKind::AllToAll:
-    case OpKind::Broadcast: case OpKind::SendTo: case OpKind::RecvFrom: case OpKind::CopyBytes:
-      GPUTWIN_CHECK(false, "only attention products are priced here");
+    case OpKind::Gemm:
+    case OpKind::SoftmaxForward:
+    case OpKind::SoftmaxBackward:
+    case OpKind::FlashForward:
+    case OpKind::FlashBackward:
+    case OpKind::NormForward:
+    case OpKind::NormBackward:
+    case OpKind::ActivationForward:
+    case OpKind::ActivationBackward:
+    case OpKind::BiasDropoutAdd:
+    case OpKind::BiasGrad:
+    case OpKind::DropoutBackward:
+    case OpKind::Rope:
+    case OpKind::EmbeddingForward:
+    case OpKind::EmbeddingBackward:
+    case OpKind::PositionAdd:
+    case OpKind::PositionGrad:
+    case OpKind::LogitsMax:
+    case OpKind::LogitsSum:
+    case OpKind::LossFromSums:
+    case OpKind::CrossEntropyBackward:
+    case OpKind::Add:
+    case OpKind::CastCopy:
+    case OpKind::Zero:
+    case OpKind::SumOfSquares:
+    case OpKind::AdamStep:
+    case OpKind::CpuAdam:
+    case OpKind::Opaque:
+    case OpKind::AllReduce:
+    case OpKind::AllGather:
+    case OpKind::ReduceScatter:
+    case OpKind::AllToAll:
+    case OpKind::Broadcast:
+    case OpKind::SendTo:
+    case OpKind::RecvFrom:
+    case OpKind::CopyBytes: GPUTWIN_CHECK(false, "only attention products are priced here");
   }
   return shape;
 }

@@ -12,9 +12,20 @@ struct Tile {
   std::int64_t rows, cols;
 };
 
-constexpr std::array<Tile, 14> kTiles{{{256, 128}, {128, 256}, {128, 128}, {256, 64}, {64, 256},
-                                       {128, 64}, {64, 128}, {64, 64}, {32, 128}, {128, 32},
-                                       {32, 64}, {64, 32}, {16, 64}, {64, 16}}};
+constexpr std::array<Tile, 14> kTiles{{{256, 128},
+                                       {128, 256},
+                                       {128, 128},
+                                       {256, 64},
+                                       {64, 256},
+                                       {128, 64},
+                                       {64, 128},
+                                       {64, 64},
+                                       {32, 128},
+                                       {128, 32},
+                                       {32, 64},
+                                       {64, 32},
+                                       {16, 64},
+                                       {64, 16}}};
 constexpr std::array<std::int64_t, 5> kSplits{1, 2, 4, 8, 16};
 constexpr std::int64_t kLeastSplitDepth = 64;  // a slice of k below this is never worth a split
 constexpr std::int64_t kFittedExtent = 32768;

@@ -9,8 +9,8 @@ namespace gputwin {
 namespace {
 
 constexpr double kLow = 0.85, kHigh = 1.20;
-constexpr double kOpaqueShareOfPeak = 0.7;      // what large GEMMs and convolutions reach
-constexpr double kCpuAdamPerCore = 60e6;        // elements per second and core, vectorised
+constexpr double kOpaqueShareOfPeak = 0.7;  // what large GEMMs and convolutions reach
+constexpr double kCpuAdamPerCore = 60e6;    // elements per second and core, vectorised
 constexpr double kDramEfficiency = 0.6;
 constexpr std::int64_t kCpuAdamBytes = 28;
 
@@ -43,16 +43,34 @@ Access access_of(OpKind kind) {
     case OpKind::EmbeddingForward:
     case OpKind::EmbeddingBackward: return Access::Gather;
     case OpKind::AdamStep: return Access::Optimizer;
-    case OpKind::ActivationForward: case OpKind::ActivationBackward: case OpKind::BiasDropoutAdd:
-    case OpKind::DropoutBackward: case OpKind::Rope: case OpKind::PositionAdd: case OpKind::Add:
-    case OpKind::CastCopy: case OpKind::Zero: case OpKind::Opaque: return Access::Elementwise;
-    case OpKind::Gemm: case OpKind::AttentionScores: case OpKind::AttentionContext:
-    case OpKind::AttentionGradProbs: case OpKind::AttentionGradValue:
-    case OpKind::AttentionGradQuery: case OpKind::AttentionGradKey: case OpKind::FlashForward:
-    case OpKind::FlashBackward: case OpKind::CpuAdam: case OpKind::AllReduce:
-    case OpKind::AllGather: case OpKind::ReduceScatter: case OpKind::AllToAll:
-    case OpKind::Broadcast: case OpKind::SendTo: case OpKind::RecvFrom: case OpKind::CopyBytes:
-      GPUTWIN_CHECK(false, "only memory-bound kernels are priced here");
+    case OpKind::ActivationForward:
+    case OpKind::ActivationBackward:
+    case OpKind::BiasDropoutAdd:
+    case OpKind::DropoutBackward:
+    case OpKind::Rope:
+    case OpKind::PositionAdd:
+    case OpKind::Add:
+    case OpKind::CastCopy:
+    case OpKind::Zero:
+    case OpKind::Opaque: return Access::Elementwise;
+    case OpKind::Gemm:
+    case OpKind::AttentionScores:
+    case OpKind::AttentionContext:
+    case OpKind::AttentionGradProbs:
+    case OpKind::AttentionGradValue:
+    case OpKind::AttentionGradQuery:
+    case OpKind::AttentionGradKey:
+    case OpKind::FlashForward:
+    case OpKind::FlashBackward:
+    case OpKind::CpuAdam:
+    case OpKind::AllReduce:
+    case OpKind::AllGather:
+    case OpKind::ReduceScatter:
+    case OpKind::AllToAll:
+    case OpKind::Broadcast:
+    case OpKind::SendTo:
+    case OpKind::RecvFrom:
+    case OpKind::CopyBytes: GPUTWIN_CHECK(false, "only memory-bound kernels are priced here");
   }
   return Access::Elementwise;
 }

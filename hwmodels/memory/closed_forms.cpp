@@ -18,8 +18,7 @@ double activation_bytes_per_layer(const Transformer& model, const ActivationShap
   const double mlp = 2.0 * static_cast<double>(model.fc1_width() + model.ffn);
   // Scores before and after softmax (2 B each) and the dropout mask (1 B).
   const bool scores_kept = !shape.flash && shape.recompute != Recompute::Selective;
-  const double scores =
-      scores_kept ? 5.0 * static_cast<double>(model.heads * shape.sequence) : 0.0;
+  const double scores = scores_kept ? 5.0 * static_cast<double>(model.heads * shape.sequence) : 0.0;
   return sb * (whole / (shape.sequence_parallel ? t : 1.0) + (heads + mlp + scores) / t);
 }
 

@@ -24,13 +24,16 @@ class Rank0Times final : public EventSink {
   std::vector<Ps> times_;
 };
 
-// One program for all ranks. Sizes are rounded up to whole elements on every rank, as nccl-tests does down.
+// One program for all ranks. Sizes are rounded up to whole elements on every rank, as nccl-tests
+// does down.
 Plan benchmark_plan(OpKind kind, std::int32_t ranks, const std::vector<std::int64_t>& shards) {
   PlanBuilder builder;
   builder.arena({"gpu", Bytes(0)});
   const std::int64_t n = ranks, largest = *std::max_element(shards.begin(), shards.end()) * n;
-  const BufferId buffer = builder.buffer({.name = "data", .bytes = Bytes(largest * 4), .persistent = true});
-  const BufferId result = builder.buffer({.name = "result", .bytes = Bytes(largest * 4), .persistent = true});
+  const BufferId buffer =
+      builder.buffer({.name = "data", .bytes = Bytes(largest * 4), .persistent = true});
+  const BufferId result =
+      builder.buffer({.name = "result", .bytes = Bytes(largest * 4), .persistent = true});
   Program program;
   program.name = "rank";
   program.streams = {{"comm", StreamKind::Communication}};
@@ -41,12 +44,17 @@ Plan benchmark_plan(OpKind kind, std::int32_t ranks, const std::vector<std::int6
     call.op.kind = kind;
     call.op.slot = SlotId(0);
     call.op.dims[0] = all;
-    const auto view = [](BufferId b, std::int64_t elements) { return View{b, 0, 1, elements, elements, DType::F32}; };
+    const auto view = [](BufferId b, std::int64_t elements) {
+      return View{b, 0, 1, elements, elements, DType::F32};
+    };
     const bool in_place = kind == OpKind::AllReduce || kind == OpKind::Broadcast;
     call.reads = {view(buffer, kind == OpKind::AllGather ? shards[i] : all)};
-    call.writes = {view(in_place ? buffer : result, kind == OpKind::ReduceScatter ? shards[i] : all)};
-    const NameId name = builder.name({Phase::Reduce, -1, "collective", static_cast<std::int32_t>(i)});
-    program.body.push_back({.kind = Kind::Collective, .call = builder.call(call).value, .name = name.value});
+    call.writes = {
+        view(in_place ? buffer : result, kind == OpKind::ReduceScatter ? shards[i] : all)};
+    const NameId name =
+        builder.name({Phase::Reduce, -1, "collective", static_cast<std::int32_t>(i)});
+    program.body.push_back(
+        {.kind = Kind::Collective, .call = builder.call(call).value, .name = name.value});
   }
   program.buffers = {buffer, result};
   builder.program(std::move(program));
@@ -67,8 +75,10 @@ double bus_factor(OpKind kind, double n) {
 }  // namespace
 
 std::vector<CollectiveMeasurement> measure_collective(OpKind kind, std::int32_t ranks,
-                                                      const std::vector<Bytes>& sizes, const CostModel& costs,
-                                                      const Topology& topology, Executor& executor) {
+                                                      const std::vector<Bytes>& sizes,
+                                                      const CostModel& costs,
+                                                      const Topology& topology,
+                                                      Executor& executor) {
   if (ranks < 2 || ranks > topology.gpus()) {
     throw InputError("--ranks", "ranks", std::to_string(ranks), "does not fit the cluster",
                      "2 to " + std::to_string(topology.gpus()) + " ranks");
@@ -84,7 +94,8 @@ std::vector<CollectiveMeasurement> measure_collective(OpKind kind, std::int32_t 
   options.transfers = Transfers::AllSimGrid;
   Rank0Times sink;
   const ExecutionOutcome outcome = executor.run(plan, costs, topology, options, &sink);
-  GPUTWIN_CHECK(std::holds_alternative<Execution>(outcome), "a sequence of collectives cannot deadlock");
+  GPUTWIN_CHECK(std::holds_alternative<Execution>(outcome),
+                "a sequence of collectives cannot deadlock");
   GPUTWIN_CHECK(sink.times().size() == shards.size(), "rank 0 runs every collective once");
   std::vector<GpuId> members;
   for (const Rank& r : plan.ranks) members.push_back(r.gpu);

@@ -10,8 +10,8 @@
 namespace gputwin {
 
 struct CollectiveMeasurement {
-  Bytes size{};        // as nccl-tests counts: the larger of input and output of one rank
-  Seconds time{};      // from the last rank's arrival to the end
+  Bytes size{};    // as nccl-tests counts: the larger of input and output of one rank
+  Seconds time{};  // from the last rank's arrival to the end
   double algorithm_GBps = 0, bus_GBps = 0;
   CollectiveSchedule schedule;
   std::int64_t flows = 0;  // edges of the schedule
@@ -19,11 +19,12 @@ struct CollectiveMeasurement {
 
 /// Simulates `kind` over ranks 0 .. ranks-1, one per GPU, once per size, every edge a SimGrid flow.
 ///
-/// Bus bandwidth as nccl-tests doc/PERFORMANCE.md defines it: algorithm bandwidth times 2(n-1)/n for
-/// all-reduce, (n-1)/n for all-gather, reduce-scatter and all-to-all, 1 for broadcast.
-/// Errors  InputError if the cluster has fewer GPUs than ranks.
+/// Bus bandwidth as nccl-tests doc/PERFORMANCE.md defines it: algorithm bandwidth times 2(n-1)/n
+/// for all-reduce, (n-1)/n for all-gather, reduce-scatter and all-to-all, 1 for broadcast. Errors
+/// InputError if the cluster has fewer GPUs than ranks.
 std::vector<CollectiveMeasurement> measure_collective(OpKind kind, std::int32_t ranks,
-                                                      const std::vector<Bytes>& sizes, const CostModel& costs,
+                                                      const std::vector<Bytes>& sizes,
+                                                      const CostModel& costs,
                                                       const Topology& topology, Executor& executor);
 
 }  // namespace gputwin

@@ -5,8 +5,9 @@
 
 namespace gputwin {
 
-/// The directory that holds scenarios/ and hwmodels/: the environment variable GPUTWIN_DATA if set, else the
-/// first of the executable's folder and its parents that holds both, else the source tree it was built from.
+/// The directory that holds scenarios/ and hwmodels/: the environment variable GPUTWIN_DATA if set,
+/// else the first of the executable's folder and its parents that holds both, else the source tree
+/// it was built from.
 std::filesystem::path data_directory();
 
 }  // namespace gputwin

@@ -10,19 +10,21 @@ namespace {
 
 std::string job_line(const Scenario& s) {
   const auto* model = std::get_if<Transformer>(&s.workload);
-  const std::string name = model != nullptr ? fmt::format("{} ({:.4g} B parameters)", model->name,
-                                                          static_cast<double>(model->parameters()) / 1e9)
-                                            : std::get<LayerGraph>(s.workload).name;
-  return fmt::format("{}, sequence {}, global batch {}, {}, {} attention, {}", name, grouped(s.job.sequence),
-                     grouped(s.job.global_batch), to_string(s.job.precision.compute),
-                     to_string(s.job.attention), s.job.stack);
+  const std::string name = model != nullptr
+                               ? fmt::format("{} ({:.4g} B parameters)", model->name,
+                                             static_cast<double>(model->parameters()) / 1e9)
+                               : std::get<LayerGraph>(s.workload).name;
+  return fmt::format("{}, sequence {}, global batch {}, {}, {} attention, {}", name,
+                     grouped(s.job.sequence), grouped(s.job.global_batch),
+                     to_string(s.job.precision.compute), to_string(s.job.attention), s.job.stack);
 }
 
 std::string cluster_line(const Cluster& c) {
   std::string text = c.name + ": ";
   for (std::size_t g = 0; g < c.groups.size(); ++g) {
     const NodeGroup& group = c.groups[g];
-    text += fmt::format("{}{} x {} {}", g == 0 ? "" : " + ", group.count, group.type.gpus, group.type.device);
+    text += fmt::format("{}{} x {} {}", g == 0 ? "" : " + ", group.count, group.type.gpus,
+                        group.type.device);
   }
   if (c.nodes() > 1) text += fmt::format(", {}", to_string(c.fabric.kind));
   return text;
@@ -34,7 +36,8 @@ std::string layout_line(const Layout& l) {
   text += fmt::format(", dp {}", l.dp);
   if (l.zero > 0) text += fmt::format(" (zero {})", l.zero);
   if (l.pp > 1) text += fmt::format(", {}", to_string(l.schedule));
-  return text + fmt::format(", micro-batch {}, recompute {}", l.micro_batch, to_string(l.recompute));
+  return text +
+         fmt::format(", micro-batch {}, recompute {}", l.micro_batch, to_string(l.recompute));
 }
 
 }  // namespace

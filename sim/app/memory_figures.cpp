@@ -10,7 +10,8 @@
 namespace gputwin {
 namespace {
 
-// PyTorch's caching allocator rounds every block up to this (c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize).
+// PyTorch's caching allocator rounds every block up to this (c10/cuda/CUDACachingAllocator.cpp,
+// kMinBlockSize).
 constexpr Bytes kBlock{512};
 
 double gib(Bytes b) { return static_cast<double>(b.value) / (1024.0 * 1024.0 * 1024.0); }
@@ -36,7 +37,8 @@ std::vector<std::int32_t> communicator_sizes(const Plan& plan, const Rank& rank)
   return sizes;
 }
 
-RoleMemory role_memory(const Plan& plan, const Rank& rank, const CostModel& costs, const Topology& topology) {
+RoleMemory role_memory(const Plan& plan, const Rank& rank, const CostModel& costs,
+                       const Topology& topology) {
   const Program& program = plan.programs[rank.program.value];
   const MemoryProfile profile = memory_profile(plan, program, ArenaId(0), kBlock);
   const std::vector<std::int32_t> sizes = communicator_sizes(plan, rank);
@@ -59,17 +61,21 @@ RoleMemory role_memory(const Plan& plan, const Rank& rank, const CostModel& cost
 
 }  // namespace
 
-std::vector<RoleMemory> predict_memory(const Plan& plan, const CostModel& costs, const Topology& topology) {
+std::vector<RoleMemory> predict_memory(const Plan& plan, const CostModel& costs,
+                                       const Topology& topology) {
   std::vector<RoleMemory> roles(plan.programs.size());
   std::vector<std::vector<std::uint32_t>> kinds_done(plan.programs.size());
   for (const Rank& rank : plan.ranks) {
     const std::uint32_t p = rank.program.value;
     const std::uint32_t kind = topology.device_kind(rank.gpu).value;
-    if (std::find(kinds_done[p].begin(), kinds_done[p].end(), kind) != kinds_done[p].end()) continue;
+    if (std::find(kinds_done[p].begin(), kinds_done[p].end(), kind) != kinds_done[p].end())
+      continue;
     const bool first = kinds_done[p].empty();
     kinds_done[p].push_back(kind);
     RoleMemory role = role_memory(plan, rank, costs, topology);
-    const auto shortage = [](const RoleMemory& r) { return r.figures.device.value - r.capacity.value; };
+    const auto shortage = [](const RoleMemory& r) {
+      return r.figures.device.value - r.capacity.value;
+    };
     if (first || shortage(role) > shortage(roles[p])) roles[p] = std::move(role);
   }
   return roles;
@@ -90,14 +96,16 @@ std::optional<Infeasible> memory_shortage(const Plan& plan, const std::vector<Ro
   }
   std::vector<std::int64_t> host(static_cast<std::size_t>(topology.cluster().nodes()), 0);
   for (const Rank& rank : plan.ranks) {
-    host[static_cast<std::size_t>(topology.node_of(rank.gpu))] += memory[rank.program.value].figures.host.value;
+    host[static_cast<std::size_t>(topology.node_of(rank.gpu))] +=
+        memory[rank.program.value].figures.host.value;
   }
   for (const Rank& rank : plan.ranks) {
     const Bytes has = topology.node_type(rank.gpu).host.memory;
     const auto node = static_cast<std::size_t>(topology.node_of(rank.gpu));
     if (has.value == 0 || host[node] <= has.value) continue;
-    note(Bytes(host[node]) - has, fmt::format("node {} needs {:.1f} GiB of host memory and has {:.1f} GiB", node,
-                                              gib(Bytes(host[node])), gib(has)));
+    note(Bytes(host[node]) - has,
+         fmt::format("node {} needs {:.1f} GiB of host memory and has {:.1f} GiB", node,
+                     gib(Bytes(host[node])), gib(has)));
   }
   return worst;
 }

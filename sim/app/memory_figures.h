@@ -11,9 +11,10 @@
 
 namespace gputwin {
 
-/// Figures of each program, for the rank of it that needs most. `allocated` is what the framework's allocator
-/// hands out (512-byte blocks), `reserved` what it holds, `device` what the driver shows.
-std::vector<RoleMemory> predict_memory(const Plan& plan, const CostModel& costs, const Topology& topology);
+/// Figures of each program, for the rank of it that needs most. `allocated` is what the framework's
+/// allocator hands out (512-byte blocks), `reserved` what it holds, `device` what the driver shows.
+std::vector<RoleMemory> predict_memory(const Plan& plan, const CostModel& costs,
+                                       const Topology& topology);
 
 /// The first role or node whose memory does not suffice, by the largest shortage; none if all fit.
 std::optional<Infeasible> memory_shortage(const Plan& plan, const std::vector<RoleMemory>& memory,

@@ -31,13 +31,16 @@ class BothSinks final : public EventSink {
     if (second_ != nullptr) second_->flow(from, to, bytes, route, start, end);
   }
   bool progress(double fraction) override {
-    first_.progress(fraction);
-    return second_ == nullptr || second_->progress(fraction);
+    first_failed_ = !first_.progress(fraction);
+    const bool second = second_ == nullptr || second_->progress(fraction);
+    return !first_failed_ && second;
   }
+  bool first_failed() const { return first_failed_; }
 
  private:
   EventSink& first_;
   EventSink* second_;
+  bool first_failed_ = false;
 };
 
 void apply_what_if(const WhatIf& what_if, Plan& plan) {
@@ -77,9 +80,11 @@ std::string what_fits(const Scenario& scenario, const CostModel& costs, const To
     const Outcome<Plan> outcome = plan_of(scenario, layout);
     const Plan* plan = std::get_if<Plan>(&outcome);
     if (plan == nullptr) continue;
-    if (!memory_shortage(*plan, predict_memory(*plan, costs, topology), topology)) return what + " fits";
+    if (!memory_shortage(*plan, predict_memory(*plan, costs, topology), topology))
+      return what + " fits";
   }
-  return "no change of recompute, zero or sp fits: use more GPUs per model (layout.tp, layout.pp) or a smaller "
+  return "no change of recompute, zero or sp fits: use more GPUs per model (layout.tp, layout.pp) "
+         "or a smaller "
          "layout.micro_batch";
 }
 
@@ -95,8 +100,8 @@ std::vector<RankId> traced_ranks(const Plan& plan, std::size_t limit) {
   return ranks;
 }
 
-void add_rates(const Scenario& scenario, const HardwareModel& costs, const Topology& topology, const Plan& plan,
-               RunResult& result) {
+void add_rates(const Scenario& scenario, const HardwareModel& costs, const Topology& topology,
+               const Plan& plan, RunResult& result) {
   const double seconds = to_seconds(result.execution.iteration).value;
   const auto samples = static_cast<double>(scenario.job.global_batch);
   result.samples_per_s = samples / seconds;
@@ -104,10 +109,13 @@ void add_rates(const Scenario& scenario, const HardwareModel& costs, const Topol
   const auto* transformer = std::get_if<Transformer>(&scenario.workload);
   if (transformer == nullptr) return;
   const auto gpus = static_cast<double>(plan.ranks.size());
-  const IterationFlops flops = iteration_flops(*transformer, scenario.job, scenario.layout, FlopsConvention::Causal);
+  const IterationFlops flops =
+      iteration_flops(*transformer, scenario.job, scenario.layout, FlopsConvention::Causal);
   double peak = 0;
   for (const Rank& rank : plan.ranks) {
-    peak += costs.device(topology.device_kind(rank.gpu)).dense_peak(scenario.job.precision.compute).value;
+    peak += costs.device(topology.device_kind(rank.gpu))
+                .dense_peak(scenario.job.precision.compute)
+                .value;
   }
   result.model_tflops_per_gpu = flops.model.value / seconds / gpus / 1e12;
   result.hardware_tflops_per_gpu = flops.hardware.value / seconds / gpus / 1e12;
@@ -118,15 +126,18 @@ void add_rates(const Scenario& scenario, const HardwareModel& costs, const Topol
 void add_warnings(const HardwareModel& costs, RunResult& result) {
   result.warnings = costs.notes();
   for (const RoleMemory& role : result.memory) {
-    const double used = static_cast<double>(role.figures.device.value) / static_cast<double>(role.capacity.value);
+    const double used =
+        static_cast<double>(role.figures.device.value) / static_cast<double>(role.capacity.value);
     if (role.capacity.value > 0 && used > 0.95) {
-      result.warnings.push_back(fmt::format("{} fills {:.0f} % of GPU memory: a fragmented allocator or a longer "
-                                            "sample may not fit",
-                                            role.role, used * 100.0));
+      result.warnings.push_back(
+          fmt::format("{} fills {:.0f} % of GPU memory: a fragmented allocator or a longer "
+                      "sample may not fit",
+                      role.role, used * 100.0));
     }
   }
   if (!result.execution.period_converged) {
-    result.warnings.push_back("the period still changed after eight iterations; iteration_time_s is the last one");
+    result.warnings.push_back(
+        "the period still changed after eight iterations; iteration_time_s is the last one");
   }
 }
 
@@ -140,7 +151,8 @@ std::unique_ptr<Executor> executor_of(ExecutorKind kind) {
 
 }  // namespace
 
-Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs, const Topology& topology) {
+Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs,
+                             const Topology& topology) {
   Outcome<Plan> outcome = plan_of(scenario, scenario.layout);
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun prepared{std::move(std::get<Plan>(outcome)), {}};
@@ -168,10 +180,13 @@ RunOutcome run(const Scenario& scenario, const RunRequest& request) {
     both = std::make_unique<BothSinks>(*trace, request.sink);
   }
   EventSink* sink = both ? both.get() : request.sink;
-  ExecutionOutcome executed = executor_of(request.executor)->run(prepared.plan, costs, topology, request.options, sink);
+  ExecutionOutcome executed =
+      executor_of(request.executor)->run(prepared.plan, costs, topology, request.options, sink);
   if (auto* deadlock = std::get_if<Deadlock>(&executed)) return std::move(*deadlock);
-  if (std::holds_alternative<Cancelled>(executed)) return Cancelled{};
-  if (trace) trace->close();
+  const bool cancelled = std::holds_alternative<Cancelled>(executed);
+  // A trace that could not be written is the error to report; one of a cancelled run is dropped.
+  if (trace && (!cancelled || both->first_failed())) trace->close();
+  if (cancelled) return Cancelled{};
 
   RunResult result;
   result.scenario = scenario.name;

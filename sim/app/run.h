@@ -1,4 +1,5 @@
-// One run: scenario in, figures out. The place where strategies, hardware models and an executor meet.
+// One run: scenario in, figures out. The place where strategies, hardware models and an executor
+// meet.
 #pragma once
 
 #include <filesystem>
@@ -17,9 +18,9 @@ enum class ExecutorKind : std::uint8_t { Simgrid, Reference };
 struct RunRequest {
   ExecutorKind executor = ExecutorKind::Simgrid;
   RunOptions options{};
-  EventSink* sink = nullptr;               // progress, or null
-  std::filesystem::path trace;             // empty: none
-  std::size_t trace_ranks = 64;            // at most this many ranks are written
+  EventSink* sink = nullptr;     // progress, or null
+  std::filesystem::path trace;   // empty: none
+  std::size_t trace_ranks = 64;  // at most this many ranks are written
 };
 
 /// Everything between the scenario and the executor, made once and kept for explaining and tracing.
@@ -28,9 +29,11 @@ struct PreparedRun {
   std::vector<RoleMemory> memory;  // by program
 };
 
-/// Lowers the scenario to a plan and predicts its memory. Infeasible: the layout cannot be, or some rank needs
-/// more memory than its GPU or its host has; then `fix` names the nearest change that fits.
-Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs, const Topology& topology);
+/// Lowers the scenario to a plan and predicts its memory. Infeasible: the layout cannot be, or some
+/// rank needs more memory than its GPU or its host has; then `fix` names the nearest change that
+/// fits.
+Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs,
+                             const Topology& topology);
 
 /// The result of a run, or why there is none.
 using RunOutcome = std::variant<RunResult, Infeasible, Deadlock, Cancelled>;

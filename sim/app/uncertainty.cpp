@@ -46,7 +46,8 @@ Classes classify(const Plan& plan, RankId id, const CostModel& costs, const Topo
     if (uses[c] == 0) continue;
     const Call& call = plan.calls[c];
     const auto n = static_cast<double>(uses[c]);
-    const std::string op = example[c]->name < plan.names.size() ? plan.names[example[c]->name].op : "";
+    const std::string op =
+        example[c]->name < plan.names.size() ? plan.names[example[c]->name].op : "";
     const Bytes read = bytes_of(call.reads), written = bytes_of(call.writes);
     if (example[c]->kind == Kind::Kernel || example[c]->kind == Kind::HostTask) {
       const Cost cost = costs.kernel(call.op, read, written, topology.device_kind(rank.gpu));
@@ -55,7 +56,8 @@ Classes classify(const Plan& plan, RankId id, const CostModel& costs, const Topo
     } else if (example[c]->kind == Kind::Collective) {
       std::vector<GpuId> members;
       const CommunicatorId comm = plan.communicator(id, call.op.slot);
-      for (const RankId m : plan.communicators[comm.value].members) members.push_back(plan.ranks[m.value].gpu);
+      for (const RankId m : plan.communicators[comm.value].members)
+        members.push_back(plan.ranks[m.value].gpu);
       const CollectiveSchedule s = costs.collective(call.op.kind, std::max(read, written), members);
       const double time = closed_form(s, members, topology).value;
       classes.communication[program.slots[call.op.slot.value].domain].add(n * time, s.low, s.high);
@@ -81,7 +83,8 @@ Uncertainty uncertainty(const Plan& plan, const Execution& execution, const Cost
   };
   for (const auto& [name, deviation] : classes.compute) add(deviation, 1.0);
   for (const auto& [domain, deviation] : classes.communication) {
-    const auto part = static_cast<Part>(static_cast<int>(Part::ExposedTp) + static_cast<int>(domain));
+    const auto part =
+        static_cast<Part>(static_cast<int>(Part::ExposedTp) + static_cast<int>(domain));
     if (deviation.time > 0) add(deviation, std::min(1.0, seconds(part) / deviation.time));
   }
   const double iteration = to_seconds(execution.iteration).value;

@@ -17,10 +17,10 @@ struct Uncertainty {
 
 /// Interval of `execution.iteration`.
 ///
-/// Errors of one op class (GEMM, attention, …) are taken as fully correlated, classes as independent: per class
-/// the deviation is the sum over its operations, over classes the root of the sum of squares. Weights are the
-/// time of each class on the rank that ends last; communication counts with its exposed part. Bubble and stall
-/// stretch with the work they wait for.
+/// Errors of one op class (GEMM, attention, …) are taken as fully correlated, classes as
+/// independent: per class the deviation is the sum over its operations, over classes the root of
+/// the sum of squares. Weights are the time of each class on the rank that ends last; communication
+/// counts with its exposed part. Bubble and stall stretch with the work they wait for.
 Uncertainty uncertainty(const Plan& plan, const Execution& execution, const CostModel& costs,
                         const Topology& topology);
 

@@ -63,16 +63,18 @@ std::vector<Bytes> sizes_of(const std::string& text) {
 }
 
 void print_table(const std::vector<CollectiveMeasurement>& rows, const Options& options) {
-  fmt::print("# {} over {} ranks of {}, simulated on SimGrid\n", options.kind, options.ranks, options.cluster);
-  fmt::print("# {:>12} {:>12} {:>6} {:>6} {:>9} {:>8} {:>11} {:>9} {:>9}\n", "size", "count", "type", "redop",
-             "algorithm", "protocol", "time", "algbw", "busbw");
-  fmt::print("# {:>12} {:>12} {:>6} {:>6} {:>9} {:>8} {:>11} {:>9} {:>9}\n", "(B)", "(elements)", "", "", "", "",
-             "(us)", "(GB/s)", "(GB/s)");
+  fmt::print("# {} over {} ranks of {}, simulated on SimGrid\n", options.kind, options.ranks,
+             options.cluster);
+  fmt::print("# {:>12} {:>12} {:>6} {:>6} {:>9} {:>8} {:>11} {:>9} {:>9}\n", "size", "count",
+             "type", "redop", "algorithm", "protocol", "time", "algbw", "busbw");
+  fmt::print("# {:>12} {:>12} {:>6} {:>6} {:>9} {:>8} {:>11} {:>9} {:>9}\n", "(B)", "(elements)",
+             "", "", "", "", "(us)", "(GB/s)", "(GB/s)");
   const bool reduces = options.kind == "all_reduce" || options.kind == "reduce_scatter";
   for (const CollectiveMeasurement& r : rows) {
-    fmt::print("  {:>12} {:>12} {:>6} {:>6} {:>9} {:>8} {:>11.2f} {:>9.2f} {:>9.2f}\n", r.size.value,
-               r.size.value / 4, "float", reduces ? "sum" : "none", to_string(r.schedule.algorithm),
-               to_string(r.schedule.protocol), r.time.value * 1e6, r.algorithm_GBps, r.bus_GBps);
+    fmt::print("  {:>12} {:>12} {:>6} {:>6} {:>9} {:>8} {:>11.2f} {:>9.2f} {:>9.2f}\n",
+               r.size.value, r.size.value / 4, "float", reduces ? "sum" : "none",
+               to_string(r.schedule.algorithm), to_string(r.schedule.protocol), r.time.value * 1e6,
+               r.algorithm_GBps, r.bus_GBps);
   }
 }
 
@@ -97,7 +99,8 @@ int measure(const Options& options) {
   const HardwareModel costs(topology, job, data_directory() / "hwmodels");
   SimgridExecutor executor;
   const auto kind = from_string<OpKind>(options.kind).value();
-  const auto rows = measure_collective(kind, options.ranks, sizes_of(options.sizes), costs, topology, executor);
+  const auto rows =
+      measure_collective(kind, options.ranks, sizes_of(options.sizes), costs, topology, executor);
   options.json ? print_json(rows) : print_table(rows, options);
   return kDone;
 }
@@ -105,17 +108,26 @@ int measure(const Options& options) {
 }  // namespace
 
 Action add_collective(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("collective", "Times of one collective by size, as nccl-tests prints them");
-  command->footer("Example: gputwin collective all_reduce --cluster a100_128x8 --ranks 1024 --sizes 1M:1G");
+  CLI::App* command = app.add_subcommand(
+      "collective", "Times of one collective by size, as nccl-tests prints them");
+  command->footer(
+      "Example: gputwin collective all_reduce --cluster a100_128x8 --ranks 1024 --sizes 1M:1G");
   auto options = std::make_shared<Options>();
-  command->add_option("kind", options->kind, "all_reduce, all_gather, reduce_scatter, all_to_all or broadcast")
+  command
+      ->add_option("kind", options->kind,
+                   "all_reduce, all_gather, reduce_scatter, all_to_all or broadcast")
       ->required()
-      ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"}));
-  command->add_option("--cluster", options->cluster, "Cluster by name (gputwin list clusters)")->required();
+      ->check(
+          CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"}));
+  command->add_option("--cluster", options->cluster, "Cluster by name (gputwin list clusters)")
+      ->required();
   command->add_option("--ranks", options->ranks, "Ranks, one per GPU from the first")->required();
-  command->add_option("--sizes", options->sizes, "First:last, doubling, or a list: 4K,1M (binary prefixes)")
+  command
+      ->add_option("--sizes", options->sizes,
+                   "First:last, doubling, or a list: 4K,1M (binary prefixes)")
       ->capture_default_str();
-  command->add_option("--stack", options->stack, "Software stack whose in-run factors apply")->capture_default_str();
+  command->add_option("--stack", options->stack, "Software stack whose in-run factors apply")
+      ->capture_default_str();
   command->add_flag("--json", options->json, "Print JSON");
   return [options] { return measure(*options); };
 }

@@ -21,7 +21,7 @@ struct Options {
   bool json = false;
 };
 
-constexpr std::array<const char*, kTerms> kTermNames{"compute", "memory",  "wave",     "split_k",
+constexpr std::array<const char*, kTerms> kTermNames{"compute",  "memory",  "wave",     "split_k",
                                                      "start_up", "latency", "bandwidth"};
 
 Bytes bytes_of(const std::vector<View>& views) {
@@ -30,18 +30,23 @@ Bytes bytes_of(const std::vector<View>& views) {
   return sum;
 }
 
-nlohmann::ordered_json explain_kernel(const Call& call, const CostModel& costs, DeviceKindId device) {
+nlohmann::ordered_json explain_kernel(const Call& call, const CostModel& costs,
+                                      DeviceKindId device) {
   const Cost cost = costs.kernel(call.op, bytes_of(call.reads), bytes_of(call.writes), device);
   nlohmann::ordered_json terms;
   for (std::size_t t = 0; t < kTerms; ++t) {
-    if (cost.terms[t].value > 0) terms[std::string(kTermNames[t]) + "_us"] = cost.terms[t].value * 1e6;
+    if (cost.terms[t].value > 0)
+      terms[std::string(kTermNames[t]) + "_us"] = cost.terms[t].value * 1e6;
   }
-  return {{"time_us", cost.time.value * 1e6}, {"model", cost.model},
-          {"terms", terms}, {"interval", {cost.low, cost.high}}, {"extrapolated", cost.extrapolated}};
+  return {{"time_us", cost.time.value * 1e6},
+          {"model", cost.model},
+          {"terms", terms},
+          {"interval", {cost.low, cost.high}},
+          {"extrapolated", cost.extrapolated}};
 }
 
-nlohmann::ordered_json explain_collective(const Plan& plan, RankId rank, const Call& call, const CostModel& costs,
-                                          const Topology& topology) {
+nlohmann::ordered_json explain_collective(const Plan& plan, RankId rank, const Call& call,
+                                          const CostModel& costs, const Topology& topology) {
   std::vector<GpuId> members;
   for (const RankId m : plan.communicators[plan.communicator(rank, call.op.slot).value].members) {
     members.push_back(plan.ranks[m.value].gpu);
@@ -50,8 +55,11 @@ nlohmann::ordered_json explain_collective(const Plan& plan, RankId rank, const C
   const CollectiveSchedule s = costs.collective(call.op.kind, bytes, members);
   return {{"time_us", closed_form(s, members, topology).value * 1e6},
           {"model", s.model},
-          {"terms", {{"latency_us", s.latency.value * 1e6}, {"bytes", bytes.value}, {"ranks", members.size()},
-                     {"rate_cap_GBps", s.rate_cap.value / 1e9}}},
+          {"terms",
+           {{"latency_us", s.latency.value * 1e6},
+            {"bytes", bytes.value},
+            {"ranks", members.size()},
+            {"rate_cap_GBps", s.rate_cap.value / 1e9}}},
           {"algorithm", to_string(s.algorithm)},
           {"protocol", to_string(s.protocol)},
           {"extrapolated", s.extrapolated}};
@@ -60,7 +68,8 @@ nlohmann::ordered_json explain_collective(const Plan& plan, RankId rank, const C
 std::string shape_of(const Op& op) {
   std::string text(to_string(op.kind));
   const std::string_view letters = dimension_letters(op.kind);
-  for (std::size_t d = 0; d < letters.size(); ++d) text += fmt::format(" {}={}", letters[d], op.dims[d]);
+  for (std::size_t d = 0; d < letters.size(); ++d)
+    text += fmt::format(" {}={}", letters[d], op.dims[d]);
   return text + " " + std::string(to_string(op.dtype));
 }
 
@@ -71,14 +80,15 @@ nlohmann::ordered_json explain_all(const Plan& plan, const Options& options, con
   std::vector<std::string> seen;
   for (std::uint32_t r = 0; r < plan.ranks.size(); ++r) {
     const Rank& rank = plan.ranks[r];
-    const bool first_of_program = std::none_of(plan.ranks.begin(), plan.ranks.begin() + r, [&](const Rank& other) {
-      return other.program == rank.program;
-    });
+    const bool first_of_program =
+        std::none_of(plan.ranks.begin(), plan.ranks.begin() + r,
+                     [&](const Rank& other) { return other.program == rank.program; });
     if (!first_of_program) continue;
     for (const Instruction& i : plan.programs[rank.program.value].body) {
       if (!is_task(i.kind) || plan.names[i.name].op != options.op) continue;
       const Call& call = plan.calls[i.call];
-      const std::string key = fmt::format("{} {}", shape_of(call.op), static_cast<int>(plan.names[i.name].phase));
+      const std::string key =
+          fmt::format("{} {}", shape_of(call.op), static_cast<int>(plan.names[i.name].phase));
       if (std::find(seen.begin(), seen.end(), key) != seen.end()) continue;
       const bool collective = i.kind == Kind::Collective;
       if (!collective && i.kind != Kind::Kernel && i.kind != Kind::HostTask) continue;
@@ -97,14 +107,17 @@ nlohmann::ordered_json explain_all(const Plan& plan, const Options& options, con
   for (const Name& n : plan.names) names.push_back(n.op);
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  throw InputError("--op", "op", op, "is no operation of this plan", fmt::format("one of: {}", fmt::join(names, ", ")));
+  throw InputError("--op", "op", op, "is no operation of this plan",
+                   fmt::format("one of: {}", fmt::join(names, ", ")));
 }
 
 int explain(const Options& options) {
-  const Scenario scenario = load_scenario(options.scenario, options.sets, {data_directory() / "scenarios"});
+  const Scenario scenario =
+      load_scenario(options.scenario, options.sets, {data_directory() / "scenarios"});
   const Topology topology(scenario.cluster);
   const HardwareModel costs(topology, scenario.job, data_directory() / "hwmodels");
-  const auto outcome = make_plan(scenario.workload, scenario.cluster, scenario.layout, scenario.job);
+  const auto outcome =
+      make_plan(scenario.workload, scenario.cluster, scenario.layout, scenario.job);
   if (const auto* infeasible = std::get_if<Infeasible>(&outcome)) {
     fmt::print(stderr, "gputwin: infeasible: {}\n", infeasible->reason);
     return kInfeasible;
@@ -117,9 +130,11 @@ int explain(const Options& options) {
     return kDone;
   }
   for (const auto& row : rows) {
-    fmt::print("{}\n  {}\n  {:.2f} us by {}\n", row["name"].get<std::string>(), row["shape"].get<std::string>(),
-               row["time_us"].get<double>(), row["model"].get<std::string>());
-    for (const auto& [term, value] : row["terms"].items()) fmt::print("    {:<16} {}\n", term, value.dump());
+    fmt::print("{}\n  {}\n  {:.2f} us by {}\n", row["name"].get<std::string>(),
+               row["shape"].get<std::string>(), row["time_us"].get<double>(),
+               row["model"].get<std::string>());
+    for (const auto& [term, value] : row["terms"].items())
+      fmt::print("    {:<16} {}\n", term, value.dump());
   }
   fmt::print("Sources of the constants: hwmodels/devices/*.json, hwmodels/README.md\n");
   return kDone;
@@ -128,11 +143,13 @@ int explain(const Options& options) {
 }  // namespace
 
 Action add_explain(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("explain", "Cost terms of one operation, with the equation they come from");
+  CLI::App* command = app.add_subcommand(
+      "explain", "Cost terms of one operation, with the equation they come from");
   command->footer("Example: gputwin explain gpt3_175b__a100_128x8__tp8_pp16_dp8 --op fc1");
   auto options = std::make_shared<Options>();
   command->add_option("scenario", options->scenario, "Scenario file or name")->required();
-  command->add_option("--op", options->op, "Operation, as in the trace: qkv, fc1, tp_all_reduce …")->required();
+  command->add_option("--op", options->op, "Operation, as in the trace: qkv, fc1, tp_all_reduce")
+      ->required();
   command->add_option("--set", options->sets, "Override path=value; repeatable");
   command->add_flag("--json", options->json, "Print JSON");
   return [options] { return explain(*options); };

@@ -18,8 +18,8 @@ std::vector<Listing> devices() {
   const auto folder = data_directory() / "hwmodels" / "devices";
   for (const std::string& name : list_devices(folder)) {
     const Device d = load_device(folder / (name + ".json"));
-    list.push_back({name, fmt::format("{} SMs, {:.0f} TFLOP/s bf16 dense, {:.0f} GB at {:.0f} GB/s", d.sms,
-                                      d.dense_peak(DType::Bf16).value / 1e12,
+    list.push_back({name, fmt::format("{} SMs, {:.0f} TFLOP/s bf16 dense, {:.0f} GB at {:.0f} GB/s",
+                                      d.sms, d.dense_peak(DType::Bf16).value / 1e12,
                                       static_cast<double>(d.memory.value) / 1e9,
                                       d.memory_bandwidth.value / 1e9)});
   }
@@ -46,7 +46,8 @@ std::vector<Listing> listing(const std::string& what) {
 }  // namespace
 
 Action add_list(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("list", "What ships: models, clusters, devices, runs and strategies");
+  CLI::App* command =
+      app.add_subcommand("list", "What ships: models, clusters, devices, runs and strategies");
   command->footer("Example: gputwin list models");
   auto what = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);

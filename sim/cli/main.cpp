@@ -1,4 +1,5 @@
-// gputwin: predicts training jobs on GPU clusters. The only place that prints errors and chooses exit codes.
+// gputwin: predicts training jobs on GPU clusters. The only place that prints errors and chooses
+// exit codes.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -14,7 +15,9 @@ namespace {
 using namespace gputwin;
 
 int dispatch(int argc, char** argv) {
-  CLI::App app{"gputwin predicts how a training job runs on a GPU cluster: time, memory, and where it goes."};
+  CLI::App app{
+      "gputwin predicts how a training job runs on a GPU cluster: time, memory, and where it "
+      "goes."};
   app.require_subcommand(1);
   app.set_version_flag("--version", GPUTWIN_VERSION);
   app.footer("Example: gputwin run gpt3_175b__a100_128x8__tp8_pp16_dp8 --set layout.sp=true");

@@ -32,7 +32,8 @@ void on_interrupt(int) { interrupted = 1; }
 int print_infeasible(const Infeasible& infeasible) {
   fmt::print(stderr, "gputwin: infeasible: {}", infeasible.reason);
   if (infeasible.short_by) {
-    fmt::print(stderr, ", {:.2f} GiB too much", static_cast<double>(infeasible.short_by->value) / (1 << 30));
+    fmt::print(stderr, ", {:.2f} GiB too much",
+               static_cast<double>(infeasible.short_by->value) / (1 << 30));
   }
   fmt::print(stderr, "\n");
   if (!infeasible.fix.empty()) fmt::print(stderr, "  what would fit: {}\n", infeasible.fix);
@@ -49,7 +50,8 @@ int print_deadlock(const Deadlock& deadlock) {
 
 RunRequest request_of(const Options& options) {
   RunRequest request;
-  request.executor = options.executor == "reference" ? ExecutorKind::Reference : ExecutorKind::Simgrid;
+  request.executor =
+      options.executor == "reference" ? ExecutorKind::Reference : ExecutorKind::Simgrid;
   request.options.fold = options.fold == "off" ? Fold::Off : Fold::Auto;
   request.options.advance = options.advance == "calendar" ? Advance::Calendar : Advance::RunAhead;
   request.options.time_limit_s = options.time_limit;
@@ -70,13 +72,15 @@ ReportContext context_of(const Options& options, const Scenario& scenario) {
 
 int simulate(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
-  const Scenario scenario = load_scenario(options.scenario, options.sets, {data_directory() / "scenarios"});
+  const Scenario scenario =
+      load_scenario(options.scenario, options.sets, {data_directory() / "scenarios"});
   std::signal(SIGINT, on_interrupt);
   TerminalProgress progress("simulating " + scenario.name, stderr, [] { return interrupted != 0; });
   RunRequest request = request_of(options);
   request.sink = &progress;
   RunOutcome outcome = run(scenario, request);
-  if (const auto* infeasible = std::get_if<Infeasible>(&outcome)) return print_infeasible(*infeasible);
+  if (const auto* infeasible = std::get_if<Infeasible>(&outcome))
+    return print_infeasible(*infeasible);
   if (const auto* deadlock = std::get_if<Deadlock>(&outcome)) return print_deadlock(*deadlock);
   if (std::holds_alternative<Cancelled>(outcome)) {
     fmt::print(stderr, "gputwin: cancelled{}\n", interrupted != 0 ? "" : ": --time-limit reached");
@@ -90,34 +94,41 @@ int simulate(const Options& options) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const ReportContext context = context_of(options, scenario);
   if (!options.out.empty()) {
-    write_result_json(std::filesystem::path(options.out) / "result.json", result, context.flops_convention);
+    write_result_json(std::filesystem::path(options.out) / "result.json", result,
+                      context.flops_convention);
   }
-  fmt::print("{}", options.json ? result_json(result, context.flops_convention) : report(result, context));
+  fmt::print(
+      "{}", options.json ? result_json(result, context.flops_convention) : report(result, context));
   return kDone;
 }
 
 }  // namespace
 
 Action add_run(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("run", "Simulate one scenario: time, breakdown, memory, timeline");
+  CLI::App* command =
+      app.add_subcommand("run", "Simulate one scenario: time, breakdown, memory, timeline");
   command->footer(
       "Example: gputwin run gpt3_175b__a100_128x8__tp8_pp16_dp8 --set layout.vpp=3 --out out/vpp3\n"
-      "Keys of a scenario: scenarios/README.md. Exit codes: 0 done, 1 cancelled, 2 bad input, 3 infeasible.");
+      "Keys of a scenario: scenarios/README.md. Exit codes: 0 done, 1 cancelled, 2 bad input, 3 "
+      "infeasible.");
   auto o = std::make_shared<Options>();
-  command->add_option("scenario", o->scenario, "Scenario file, or the name of a shipped run")->required();
+  command->add_option("scenario", o->scenario, "Scenario file, or the name of a shipped run")
+      ->required();
   command->add_option("--set", o->sets, "Override path=value, for example layout.tp=4; repeatable");
   command->add_option("--out", o->out, "Folder for result.json");
   command->add_option("--trace", o->trace, "Timeline for Perfetto (.json or .json.gz)");
   command->add_option("--fold", o->fold, "auto: simulate ranks proven alike once; off: every rank")
       ->check(CLI::IsMember({"auto", "off"}))
       ->capture_default_str();
-  command->add_option("--executor", o->executor, "simgrid, or reference (longest path, no contention)")
+  command
+      ->add_option("--executor", o->executor, "simgrid, or reference (longest path, no contention)")
       ->check(CLI::IsMember({"simgrid", "reference"}))
       ->capture_default_str();
   command->add_option("--advance", o->advance, "run-ahead, or calendar (slower, same result)")
       ->check(CLI::IsMember({"run-ahead", "calendar"}))
       ->capture_default_str();
-  command->add_option("--time-limit", o->time_limit, "Give up after this many seconds of wall time");
+  command->add_option("--time-limit", o->time_limit,
+                      "Give up after this many seconds of wall time");
   command->add_flag("--json", o->json, "Print result.json instead of the report");
   command->add_flag("--ascii", o->ascii, "Bars of # instead of block characters");
   return [o] { return simulate(*o); };

@@ -1,5 +1,6 @@
-// The machines: node types with their inner links, and the fabric between nodes. Data only; routes are
-// computed by Topology. Bandwidths are per direction and nominal; `efficiency` is the usable fraction.
+// The machines: node types with their inner links, and the fabric between nodes. Data only; routes
+// are computed by Topology. Bandwidths are per direction and nominal; `efficiency` is the usable
+// fraction.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +42,8 @@ struct Host {
   bool operator==(const Host&) const = default;
 };
 
-/// Network adapters of a node. GPU g of n uses adapter g * per_node / n; with more adapters than GPUs each
-/// GPU has per_node / n of them.
+/// Network adapters of a node. GPU g of n uses adapter g * per_node / n; with more adapters than
+/// GPUs each GPU has per_node / n of them.
 struct Nics {
   std::int32_t per_node = 0;
   BytesPerSecond each{};
@@ -67,8 +68,8 @@ struct NodeGroup {
   bool operator==(const NodeGroup&) const = default;
 };
 
-/// One level of switches. `nodes_per_group` nodes hang below one switch group of this level; its uplinks
-/// carry 1/oversubscription of the bandwidth below it. The last level has no uplink.
+/// One level of switches. `nodes_per_group` nodes hang below one switch group of this level; its
+/// uplinks carry 1/oversubscription of the bandwidth below it. The last level has no uplink.
 struct FabricLevel {
   std::int32_t nodes_per_group = 0;
   double oversubscription = 1.0;

@@ -1,4 +1,5 @@
-// Time of one instruction as named terms with their origin, and what a collective puts on the links.
+// Time of one instruction as named terms with their origin, and what a collective puts on the
+// links.
 #pragma once
 
 #include <array>
@@ -11,7 +12,8 @@
 
 namespace gputwin {
 
-/// Terms of a cost. `time` is what the model makes of them (a maximum, a p-norm, a sum), not always their sum.
+/// Terms of a cost. `time` is what the model makes of them (a maximum, a p-norm, a sum), not always
+/// their sum.
 enum class Term : std::uint8_t { Compute, Memory, Wave, SplitK, StartUp, Latency, Bandwidth };
 inline constexpr std::size_t kTerms = 7;
 
@@ -20,8 +22,8 @@ struct Cost {
   std::array<Seconds, kTerms> terms{};  // indexed by Term
   double low = 1.0, high = 1.0;         // 80 % interval as factors on `time`
   bool extrapolated = false;            // outside the range the model was fitted on
-  const char* model = "";               // "gemm: tile and wave quantisation" — static text naming the equation
-  const char* op_class = "";            // errors of one class are correlated: "gemm", "attention", …
+  const char* model = "";  // "gemm: tile and wave quantisation" — static text naming the equation
+  const char* op_class = "";  // errors of one class are correlated: "gemm", "attention", …
 
   Seconds term(Term t) const { return terms[static_cast<std::size_t>(t)]; }
 };
@@ -37,12 +39,13 @@ struct FlowEdge {
 };
 
 /// A collective as flows: all edges start together after `latency`, each at most at `rate_cap`; the
-/// collective ends with its last edge. Closed form, reference executor and SimGrid all read this value.
+/// collective ends with its last edge. Closed form, reference executor and SimGrid all read this
+/// value.
 struct CollectiveSchedule {
   std::vector<FlowEdge> edges;
-  Seconds latency{};            // protocol steps and wires
-  BytesPerSecond rate_cap{};    // per edge; 0: none
-  double sm_share = 0.0;        // fraction of the GPU's SMs the collective occupies
+  Seconds latency{};          // protocol steps and wires
+  BytesPerSecond rate_cap{};  // per edge; 0: none
+  double sm_share = 0.0;      // fraction of the GPU's SMs the collective occupies
   Algorithm algorithm = Algorithm::Ring;
   Protocol protocol = Protocol::Simple;
   double low = 1.0, high = 1.0;
@@ -50,8 +53,8 @@ struct CollectiveSchedule {
   const char* model = "";
 };
 
-/// Time of a schedule whose links carry nothing else: latency + the slowest of all edges at their cap and of
-/// all links with the bytes routed over them. `members[i]` is the GPU of member i.
+/// Time of a schedule whose links carry nothing else: latency + the slowest of all edges at their
+/// cap and of all links with the bytes routed over them. `members[i]` is the GPU of member i.
 Seconds closed_form(const CollectiveSchedule& schedule, const std::vector<GpuId>& members,
                     const Topology& topology);
 
@@ -63,16 +66,18 @@ struct Interference {
 struct HostCost {
   Seconds launch{};             // host time to issue one instruction
   Seconds collective_launch{};  // to issue one collective, send or receive
+  /// Tasks issued and not yet ended, at most: task k is issued when task k - depth has ended. A ring
+  /// freed in issue order, like the driver's.
   std::int32_t queue_depth = 1024;
 };
 
 /// Memory beside the plan's own buffers.
 struct MemoryCost {
-  Bytes context{};         // CUDA context and libraries
-  Bytes communicators{};   // NCCL buffers of all communicators of the rank
-  Bytes workspace{};       // cuBLAS and others, inside the allocator
+  Bytes context{};        // CUDA context and libraries
+  Bytes communicators{};  // NCCL buffers of all communicators of the rank
+  Bytes workspace{};      // cuBLAS and others, inside the allocator
   double reserved_over_allocated = 1.0;
-  Bytes capacity{};        // memory of the device; 0: unknown, nothing is refused
+  Bytes capacity{};  // memory of the device; 0: unknown, nothing is refused
 };
 
 }  // namespace gputwin

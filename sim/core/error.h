@@ -1,4 +1,5 @@
-// The two kinds of wrong that are not our bug: bad input (thrown once) and a job that cannot be (a value).
+// The two kinds of wrong that are not our bug: bad input (thrown once) and a job that cannot be (a
+// value).
 #pragma once
 
 #include <optional>
@@ -10,7 +11,8 @@
 
 namespace gputwin {
 
-/// Bad input: where it stands, what it says, what would be right. `main` prints it and exits with 2.
+/// Bad input: where it stands, what it says, what would be right. `main` prints it and exits
+/// with 2.
 struct InputError : std::runtime_error {
   std::string file;     // as the user named it; "--set" for a command-line override
   std::string pointer;  // JSON pointer (RFC 6901) of the offending value, or "line N"
@@ -31,9 +33,10 @@ struct InputError : std::runtime_error {
 
 /// A plan that cannot be. Searches list these; `run` prints one and exits with 3.
 struct Infeasible {
-  std::string reason;              // one sentence
-  std::optional<Bytes> short_by{};  // memory missing on the fullest rank, where memory is the reason
-  std::string fix{};               // what would make it fit
+  std::string reason;  // one sentence
+  std::optional<Bytes>
+      short_by{};     // memory missing on the fullest rank, where memory is the reason
+  std::string fix{};  // what would make it fit
 };
 
 template <class T>

@@ -1,4 +1,5 @@
-// Door 3 of 3: who watches a run. Executors test for a null sink first, so that nobody pays for nobody.
+// Door 3 of 3: who watches a run. Executors test for a null sink first, so that nobody pays for
+// nobody.
 #pragma once
 
 #include <string>
@@ -25,7 +26,8 @@ class EventSink {
   virtual void op(const OpEvent& event) = 0;
   /// A transfer used links from `start` to `end` (one flow of a collective, send or copy).
   virtual void flow(RankId from, RankId to, Bytes bytes, const Route& route, Ps start, Ps end) = 0;
-  /// Fraction of the work done, 0 .. 1; called at most every few thousand instructions. False cancels.
+  /// Fraction of the work done, 0 .. 1; called at most every few thousand instructions. False
+  /// cancels.
   virtual bool progress(double fraction) = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace gputwin {
 
 enum class Fold : std::uint8_t { Auto, Off };
-enum class Advance : std::uint8_t { RunAhead, Calendar };       // must agree; Calendar is the simple one
+enum class Advance : std::uint8_t { RunAhead, Calendar };  // must agree; Calendar is the simple one
 enum class Transfers : std::uint8_t { SharedOnly, AllSimGrid };  // which flows become SimGrid Comms
 
 struct RunOptions {

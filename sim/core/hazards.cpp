@@ -34,10 +34,11 @@ HazardTracker::HazardTracker(const Plan& plan, const Program& program,
   find_tracked_buffers();
 }
 
-// A buffer touched by a single stream is ordered by that stream. Streams are collected per call first, since
-// all micro-batches share a call.
+// A buffer touched by a single stream is ordered by that stream. Streams are collected per call
+// first, since all micro-batches share a call.
 void HazardTracker::find_tracked_buffers() {
-  std::vector<std::uint32_t> call_streams(plan_.calls.size(), 0), buffer_streams(plan_.buffers.size(), 0);
+  std::vector<std::uint32_t> call_streams(plan_.calls.size(), 0),
+      buffer_streams(plan_.buffers.size(), 0);
   for (const Instruction& i : body_) {
     if (is_task(i.kind)) call_streams[i.call] |= 1u << i.stream;
   }
@@ -62,9 +63,9 @@ void HazardTracker::find_tracked_buffers() {
   for (std::size_t c = 0; c < plan_.calls.size(); ++c) {
     const auto tracked = [&](const View& v) { return first_state_[v.buffer.value] != kUntracked; };
     const Call& call = plan_.calls[c];
-    call_tracked_[c] = call_streams[c] != 0 &&
-                       (std::any_of(call.reads.begin(), call.reads.end(), tracked) ||
-                        std::any_of(call.writes.begin(), call.writes.end(), tracked));
+    call_tracked_[c] =
+        call_streams[c] != 0 && (std::any_of(call.reads.begin(), call.reads.end(), tracked) ||
+                                 std::any_of(call.writes.begin(), call.writes.end(), tracked));
   }
 }
 
@@ -76,7 +77,8 @@ std::vector<HazardTracker::Access>* HazardTracker::accesses(const View& view, st
   return &states_[first + (framed ? frame : 0)];
 }
 
-void HazardTracker::collect(const View& view, std::uint32_t frame, std::uint8_t stream, bool write) {
+void HazardTracker::collect(const View& view, std::uint32_t frame, std::uint8_t stream,
+                            bool write) {
   const std::vector<Access>* list = accesses(view, frame);
   if (list == nullptr) return;
   for (const Access& a : *list) {
@@ -97,7 +99,8 @@ const std::vector<std::uint32_t>& HazardTracker::before(std::uint32_t index) {
   for (const std::uint32_t n : needed_) {
     if (n != 0) found_.push_back(n - 1);
   }
-  // A later conflict may already be ordered after an earlier one of a third stream; latest first finds that.
+  // A later conflict may already be ordered after an earlier one of a third stream; latest first
+  // finds that.
   std::sort(found_.begin(), found_.end(), std::greater<>());
   Clock clock = clocks_[i.stream];
   std::erase_if(found_, [&](std::uint32_t f) {
@@ -131,7 +134,8 @@ void HazardTracker::insert(const View& view, std::uint32_t index, bool write) {
   const Instruction& i = body_[index];
   std::vector<Access>* list = accesses(view, i.frame());
   if (list == nullptr) return;
-  // What the new access supersedes: everything under a write, and the same stream's weaker accesses.
+  // What the new access supersedes: everything under a write, and the same stream's weaker
+  // accesses.
   std::erase_if(*list, [&](const Access& a) {
     return (write || (a.stream == i.stream && !a.write)) && contains(view, a.view);
   });

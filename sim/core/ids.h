@@ -1,4 +1,5 @@
-// Dense indices into the tables of a Plan or a Cluster, one type per table so that they cannot be mixed up.
+// Dense indices into the tables of a Plan or a Cluster, one type per table so that they cannot be
+// mixed up.
 #pragma once
 
 #include <compare>
@@ -18,9 +19,9 @@ struct Id {
   constexpr auto operator<=>(const Id&) const = default;
 };
 
-using GpuId = Id<struct GpuTag>;                    // a GPU of the cluster: node by node, then inner index
-using NodeId = Id<struct NodeTag>;                  // a node of the cluster
-using LinkId = Id<struct LinkTag>;                  // one direction of a link of the Topology
+using GpuId = Id<struct GpuTag>;    // a GPU of the cluster: node by node, then inner index
+using NodeId = Id<struct NodeTag>;  // a node of the cluster
+using LinkId = Id<struct LinkTag>;  // one direction of a link of the Topology
 using DeviceKindId = Id<struct DeviceKindTag>;      // row of Cluster::device_kinds
 using RankId = Id<struct RankTag>;                  // a training process; runs on one GPU
 using ProgramId = Id<struct ProgramTag>;            // row of Plan::programs

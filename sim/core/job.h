@@ -43,7 +43,8 @@ struct Job {
   Precision precision{};
   Optimizer optimizer = Optimizer::Adam;
   AttentionKernel attention = AttentionKernel::Flash2;
-  std::string stack = "megatron-core";  // software stack family: kernel list, fusions, overlap habits
+  std::string stack =
+      "megatron-core";  // software stack family: kernel list, fusions, overlap habits
   bool operator==(const Job&) const = default;
 };
 

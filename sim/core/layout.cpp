@@ -52,8 +52,8 @@ std::vector<std::int32_t> Layout::layers_per_chunk(std::int64_t model_layers) co
   const std::int64_t n = chunks();
   std::vector<std::int32_t> layers(static_cast<std::size_t>(n),
                                    static_cast<std::int32_t>(model_layers / n));
-  // The remainder goes to chunks after the first, which carries the embedding; the last, which carries the
-  // head, comes last.
+  // The remainder goes to chunks after the first, which carries the embedding; the last, which
+  // carries the head, comes last.
   const std::int64_t remainder = model_layers % n;
   for (std::int64_t i = 0; i < remainder; ++i) layers[static_cast<std::size_t>((1 + i) % n)] += 1;
   return layers;

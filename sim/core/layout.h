@@ -1,4 +1,5 @@
-// How a job is spread over ranks: degrees, stages, schedule, recomputation, and the device of every rank.
+// How a job is spread over ranks: degrees, stages, schedule, recomputation, and the device of every
+// rank.
 #pragma once
 
 #include <array>
@@ -24,17 +25,19 @@ struct Coordinates {
 
 struct Layout {
   std::int32_t tp = 1, pp = 1, vpp = 1, dp = 1, cp = 1, ep = 1;
-  bool sp = false;         // sequence parallelism: norms and dropout on token shards over tp
-  std::int32_t zero = 0;   // 0 replicated, 1 optimizer states sharded over dp x cp
+  bool sp = false;        // sequence parallelism: norms and dropout on token shards over tp
+  std::int32_t zero = 0;  // 0 replicated, 1 optimizer states sharded over dp x cp
   Schedule schedule = Schedule::OneFOneB;
   std::int64_t micro_batch = 1;  // samples
   Recompute recompute = Recompute::None;
-  std::int32_t recompute_layers = 0;       // with Block: the first layers of each chunk
-  std::vector<std::int32_t> stage_layers{};  // pp x vpp layer counts in model order; empty: as even as possible
+  std::int32_t recompute_layers = 0;  // with Block: the first layers of each chunk
+  std::vector<std::int32_t>
+      stage_layers{};  // pp x vpp layer counts in model order; empty: as even as possible
   std::array<Dim, 4> rank_order{Dim::Tp, Dim::Cp, Dim::Dp, Dim::Pp};  // fastest first
-  std::vector<GpuId> devices{};            // GPU of every rank; empty: rank r on GPU r
-  bool overlap_grad_reduce = true;         // reduce gradient buckets under the backward pass
-  bool overlap_param_gather = true;        // with zero >= 1: gather parameters under the next forward pass
+  std::vector<GpuId> devices{};     // GPU of every rank; empty: rank r on GPU r
+  bool overlap_grad_reduce = true;  // reduce gradient buckets under the backward pass
+  bool overlap_param_gather =
+      true;  // with zero >= 1: gather parameters under the next forward pass
   std::int64_t bucket_elements = 40'000'000;  // parameters per gradient bucket
 
   bool operator==(const Layout&) const = default;
@@ -45,8 +48,8 @@ struct Layout {
   Coordinates coordinates(RankId rank) const;
   RankId rank(Coordinates at) const;
 
-  /// Layers of each chunk in model order (size pp x vpp): `stage_layers`, or as even as possible with the
-  /// remainder on the middle chunks (first and last also carry embedding and head).
+  /// Layers of each chunk in model order (size pp x vpp): `stage_layers`, or as even as possible
+  /// with the remainder on the middle chunks (first and last also carry embedding and head).
   std::vector<std::int32_t> layers_per_chunk(std::int64_t model_layers) const;
 };
 

@@ -4,7 +4,8 @@
 
 namespace gputwin {
 
-MemoryProfile memory_profile(const Plan& plan, const Program& program, ArenaId arena, Bytes rounding) {
+MemoryProfile memory_profile(const Plan& plan, const Program& program, ArenaId arena,
+                             Bytes rounding) {
   std::array<std::int64_t, kMemoryClasses> now{};
   std::int64_t total = 0;
   const auto rounded = [&](const Buffer& b) {

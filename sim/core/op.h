@@ -1,68 +1,74 @@
-// What a call computes: its kind, shape and formats. An Op is the key of its cost and, with the views a Call
-// adds, its exact meaning: tests/support/interpreter runs every kind on real numbers.
+// What a call computes: its kind, shape and formats. An Op is the key of its cost and, with the
+// views a Call adds, its exact meaning: tests/support/interpreter runs every kind on real numbers.
 //
-// `dims` and the order of views by kind. t = tokens of a micro-batch on this rank, h = hidden, n/m/k as in
-// BLAS, b = sequences, a = query heads, g = key/value heads, d = head size (all local to the rank), s = query
-// length, u = key length. "+=" marks an output that is accumulated when `accumulate` is set.
+// `dims` and the order of views by kind. t = tokens of a micro-batch on this rank, h = hidden,
+// n/m/k as in BLAS, b = sequences, a = query heads, g = key/value heads, d = head size (all local
+// to the rank), s = query length, u = key length. "+=" marks an output that is accumulated when
+// `accumulate` is set.
 //
-//  kind                 dims             reads                          writes
-//  Gemm                 {m,n,k}          A, B [, bias]                  C(+)=   op(A) m x k, op(B) k x n
-//  AttentionScores      {b,a,g,s,u,d}    Q, K                           S = Q K^T / sqrt(d)        [b a s, u]
-//  AttentionContext     {b,a,g,s,u,d}    P, V                           O = P V                    [b s, a d]
-//  AttentionGradProbs   {b,a,g,s,u,d}    dO, V                          dP = dO V^T
-//  AttentionGradValue   {b,a,g,s,u,d}    P, dO                          dV = P^T dO
-//  AttentionGradQuery   {b,a,g,s,u,d}    dS, K                          dQ = dS K / sqrt(d)
-//  AttentionGradKey     {b,a,g,s,u,d}    dS, Q                          dK = dS^T Q / sqrt(d)
-//  SoftmaxForward       {b,a,s,u}        S                              P       causal if flag set
-//  SoftmaxBackward      {b,a,s,u}        P, dP                          dS
-//  FlashForward         {b,a,g,s,u,d}    Q, K, V                        O, L    L: log-sum-exp [b a s]
-//  FlashBackward        {b,a,g,s,u,d}    Q, K, V, O, L, dO              dQ, dK, dV
-//  NormForward          {t,h}            x, gamma [, beta]              y, stats   stats: mean, 1/std [t,2]
-//  NormBackward         {t,h}            dy, x, gamma, stats [, add]    dx, dgamma+= [, dbeta+=]   dx += add
-//  ActivationForward    {t,f}            x [, bias]                     y       x is [t, 2f] when gated
-//  ActivationBackward   {t,f}            dy, x [, bias]                 dx [, dbias+=]
-//  BiasDropoutAdd       {t,h}            x [, bias], residual           y = x + bias + residual
-//  BiasGrad             {t,h}            dy                             dbias+=
-//  DropoutBackward      {t,h}            dy                             dx      (dropout 0: a copy)
-//  Rope                 {t,a,g,d,s}      qkv                            qkv     in place; `inverse` backward
-//  EmbeddingForward     {t,h,v}          tokens, table                  y       rows outside the shard give 0
-//  EmbeddingBackward    {t,h,v}          tokens, dy                     dtable+=
-//  PositionAdd          {t,h}            x, table                       y
-//  PositionGrad         {t,h}            dy                             dtable+=
-//  LogitsMax            {t,v}            logits                         max [t]
-//  LogitsSum            {t,v}            logits, max, targets           sums [t,2]  exp sum, target logit
-//  LossFromSums         {t}              max, sums                      loss+= [1]  summed over tokens x scale
-//  CrossEntropyBackward {t,v}            logits, max, sums, targets     dlogits x scale
-//  Add                  {n}              x, y                           z = x + y
-//  CastCopy             {n}              x                              y       also a plain copy
-//  Zero                 {n}              -                              x = 0
-//  SumOfSquares         {n}              x                              s+= [1]
-//  AdamStep             {n}              grad, sumsq                    master, m, v, weight  (read, written)
-//  CpuAdam              {n}              as AdamStep, on the host
-//  Opaque               {}               any                            any; cost given as flops and bytes
-//  AllReduce            {n}              x                              x       in place (sum or max)
-//  AllGather            {n}              x (shard)                      y (n elements); shard i at i n / ranks
-//  ReduceScatter        {n}              x (n elements)                 y (shard)
-//  AllToAll             {n}              x                              y
-//  Broadcast            {n}              x                              x       from member `root`
-//  SendTo / RecvFrom    {n}              x / -                          - / x
-//  CopyBytes            {n}              x                              y       H2D, D2H, D2D, NVMe by `copy`
+//  kind                 dims          reads                       writes
+//  Gemm                 {m,n,k}       A, B [, bias]               C(+)=  op(A) m x k, op(B) k x n
+//  AttentionScores      {b,a,g,s,u,d} Q, K                        S = Q K^T / sqrt(d) [b a s, u]
+//  AttentionContext     {b,a,g,s,u,d} P, V                        O = P V [b s, a d]
+//  AttentionGradProbs   {b,a,g,s,u,d} dO, V                       dP = dO V^T
+//  AttentionGradValue   {b,a,g,s,u,d} P, dO                       dV = P^T dO
+//  AttentionGradQuery   {b,a,g,s,u,d} dS, K                       dQ = dS K / sqrt(d)
+//  AttentionGradKey     {b,a,g,s,u,d} dS, Q                       dK = dS^T Q / sqrt(d)
+//  SoftmaxForward       {b,a,s,u}     S                           P  causal if flag set
+//  SoftmaxBackward      {b,a,s,u}     P, dP                       dS
+//  FlashForward         {b,a,g,s,u,d} Q, K, V                     O, L  L: log-sum-exp [b a s]
+//  FlashBackward        {b,a,g,s,u,d} Q, K, V, O, L, dO           dQ, dK, dV
+//  NormForward          {t,h}         x, gamma [, beta]           y, stats  mean, 1/std [t,2]
+//  NormBackward         {t,h}         dy, x, gamma, stats [, add] dx (+ add), dgamma+= [, dbeta+=]
+//  ActivationForward    {t,f}         x [, bias]                  y  x is [t, 2f] when gated
+//  ActivationBackward   {t,f}         dy, x [, bias]              dx [, dbias+=]
+//  BiasDropoutAdd       {t,h}         x [, bias], residual        y = x + bias + residual
+//  BiasGrad             {t,h}         dy                          dbias+=
+//  DropoutBackward      {t,h}         dy                          dx  (dropout 0: a copy)
+//  Rope                 {t,a,g,d,s}   qkv                         qkv  in place; `inverse` backward
+//  EmbeddingForward     {t,h,v}       tokens, table               y  rows outside the shard give 0
+//  EmbeddingBackward    {t,h,v}       tokens, dy                  dtable+=
+//  PositionAdd          {t,h}         x, table                    y
+//  PositionGrad         {t,h}         dy                          dtable+=
+//  LogitsMax            {t,v}         logits                      max [t]
+//  LogitsSum            {t,v}         logits, max, targets        sums [t,2]  exp sum, target logit
+//  LossFromSums         {t}           max, sums                   loss+= [1]  summed x scale
+//  CrossEntropyBackward {t,v}         logits, max, sums, targets  dlogits x scale
+//  Add                  {n}           x, y                        z = x + y
+//  CastCopy             {n}           x                           y  also a plain copy
+//  Zero                 {n}           -                           x = 0
+//  SumOfSquares         {n}           x                           s+= [1]
+//  AdamStep             {n}           grad, sumsq                 master, m, v, weight (also read)
+//  CpuAdam              {n}                                       as AdamStep, on the host
+//  Opaque               {}            any                         any; cost: flops and bytes
+//  AllReduce            {n}           x                           x  in place (sum or max)
+//  AllGather            {n}           x (shard)                   y [n], shard i at i n / ranks
+//  ReduceScatter        {n}           x (n elements)              y (shard)
+//  AllToAll             {n}           x                           y
+//  Broadcast            {n}           x                           x  from member `root`
+//  SendTo / RecvFrom    {n}           x / -                       - / x
+//  CopyBytes            {n}           x                           y  H2D, D2H, D2D, NVMe by `copy`
 //
 // Notes
-//  1. A valid `slot` on a kernel says which shard the rank holds: member i of the communicator has rows
-//     [i v, (i+1) v) of the vocabulary (Embedding*, LogitsSum, CrossEntropyBackward) or tokens
-//     [i t, (i+1) t) (Position*). Without slot i is 0. Token r stands at position r mod s; for Position* s is
-//     the rows of the table's view.
-//  2. CastCopy with a slot copies the rank's own shard: x has ranks x n elements, y gets those of member i.
-//  3. With dropout > 0 a kernel also writes its mask (U8), and SoftmaxForward writes P, dropped P, mask;
-//     DropoutBackward and SoftmaxBackward read the mask last. CastCopy with dropout is a dropout alone.
+//  1. A valid `slot` on a kernel says which shard the rank holds: member i of the communicator has
+//     rows [i v, (i+1) v) of the vocabulary (Embedding*, LogitsSum, CrossEntropyBackward) or tokens
+//     [i t, (i+1) t) (Position*). Without slot i is 0. Token r stands at position r mod s; for
+//     Position* s is the rows of the table's view.
+//  2. CastCopy with a slot copies the rank's own shard: x has ranks x n elements, y gets those of
+//     member i.
+//  3. With dropout > 0 a kernel also writes its mask (U8), and SoftmaxForward writes P, dropped P,
+//     mask; DropoutBackward and SoftmaxBackward read the mask last. CastCopy with dropout is a
+//     dropout alone.
 //  4. AdamStep without master copy (F32 weights) writes m, v, weight.
-//  5. q, k and v are column ranges of one tensor [t, q | k | v]; each is sharded by heads on its own.
-//  6. Rows of [t, *] are ordered sample by sample. Rope turns the pairs (x, x + d/2) of the first a + g heads
-//     of each row by (row mod s) x 10000^(-2x/d). Causal: query i of s sees keys 0 .. i + u - s. Query head h
-//     uses key head h / (a / g). Gated activations: x is [gate | up], y = act(gate) x up.
-//  7. SumOfSquares counts an element of a Parameter's gradient once over the communicator that adds the sums,
-//     on the first member that holds it: tensor-parallel replicas and tied copies are masked by Parameter.
+//  5. q, k and v are column ranges of one tensor [t, q | k | v]; each is sharded by heads on its
+//     own.
+//  6. Rows of [t, *] are ordered sample by sample. Rope turns the pairs (x, x + d/2) of the first a
+//     + g heads of each row by (row mod s) x 10000^(-2x/d). Causal: query i of s sees keys 0 .. i +
+//     u - s. Query head h uses key head h / (a / g). Gated activations: x is [gate | up], y =
+//     act(gate) x up.
+//  7. SumOfSquares counts an element of a Parameter's gradient once over the communicator that adds
+//     the sums, on the first member that holds it: tensor-parallel replicas and tied copies are
+//     masked by Parameter.
 #pragma once
 
 #include <array>
@@ -77,12 +83,48 @@
 namespace gputwin {
 
 enum class OpKind : std::uint8_t {
-  Gemm, AttentionScores, AttentionContext, AttentionGradProbs, AttentionGradValue, AttentionGradQuery,
-  AttentionGradKey, SoftmaxForward, SoftmaxBackward, FlashForward, FlashBackward, NormForward, NormBackward,
-  ActivationForward, ActivationBackward, BiasDropoutAdd, BiasGrad, DropoutBackward, Rope, EmbeddingForward,
-  EmbeddingBackward, PositionAdd, PositionGrad, LogitsMax, LogitsSum, LossFromSums, CrossEntropyBackward, Add,
-  CastCopy, Zero, SumOfSquares, AdamStep, CpuAdam, Opaque, AllReduce, AllGather, ReduceScatter, AllToAll,
-  Broadcast, SendTo, RecvFrom, CopyBytes
+  Gemm,
+  AttentionScores,
+  AttentionContext,
+  AttentionGradProbs,
+  AttentionGradValue,
+  AttentionGradQuery,
+  AttentionGradKey,
+  SoftmaxForward,
+  SoftmaxBackward,
+  FlashForward,
+  FlashBackward,
+  NormForward,
+  NormBackward,
+  ActivationForward,
+  ActivationBackward,
+  BiasDropoutAdd,
+  BiasGrad,
+  DropoutBackward,
+  Rope,
+  EmbeddingForward,
+  EmbeddingBackward,
+  PositionAdd,
+  PositionGrad,
+  LogitsMax,
+  LogitsSum,
+  LossFromSums,
+  CrossEntropyBackward,
+  Add,
+  CastCopy,
+  Zero,
+  SumOfSquares,
+  AdamStep,
+  CpuAdam,
+  Opaque,
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  Broadcast,
+  SendTo,
+  RecvFrom,
+  CopyBytes
 };
 
 constexpr bool is_collective(OpKind k) { return k >= OpKind::AllReduce && k <= OpKind::Broadcast; }
@@ -92,32 +134,33 @@ constexpr bool is_attention_gemm(OpKind k) {
 
 struct Op {
   OpKind kind = OpKind::Opaque;
-  DType dtype = DType::F32;        // of the inputs (Gemm: of the matrix multiply)
-  DType out = DType::F32;          // of the outputs
+  DType dtype = DType::F32;  // of the inputs (Gemm: of the matrix multiply)
+  DType out = DType::F32;    // of the outputs
   bool trans_a = false, trans_b = false;
-  bool accumulate = false;         // outputs marked += add to what is there
+  bool accumulate = false;  // outputs marked += add to what is there
   bool causal = false;
-  bool inverse = false;            // Rope: rotate back
-  bool reduce_max = false;         // AllReduce: max instead of sum
-  bool pinned = true;              // CopyBytes: page-locked host memory
+  bool inverse = false;     // Rope: rotate back
+  bool reduce_max = false;  // AllReduce: max instead of sum
+  bool pinned = true;       // CopyBytes: page-locked host memory
   Activation activation = Activation::Gelu;
   Norm norm = Norm::LayerNorm;
   AttentionKernel attention = AttentionKernel::Unfused;  // Flash*: which kernel
   CopyKind copy = CopyKind::DeviceToDevice;
-  std::uint8_t fused = 1;          // pointwise kernels this one replaces; > 1 only lowers launch count
-  float dropout = 0.0f;            // probability; costs the mask, interpreted only when 0
-  float scale = 1.0f;              // LossFromSums, CrossEntropyBackward: 1 / tokens of the global batch
-  SlotId slot{};                   // communication: communicator or peer slot of the program
-  std::uint32_t root = 0;          // Broadcast: member index
-  std::uint32_t load = 0;          // load table + 1; 0: even
+  std::uint8_t fused = 1;  // pointwise kernels this one replaces; > 1 only lowers launch count
+  float dropout = 0.0f;    // probability; costs the mask, interpreted only when 0
+  float scale = 1.0f;      // LossFromSums, CrossEntropyBackward: 1 / tokens of the global batch
+  SlotId slot{};           // communication: communicator or peer slot of the program
+  std::uint32_t root = 0;  // Broadcast: member index
+  std::uint32_t load = 0;  // load table + 1; 0: even
   std::array<std::int64_t, 6> dims{};
-  Flops flops{};                   // Opaque: stated cost
+  Flops flops{};  // Opaque: stated cost
   Bytes workspace{};
 
   bool operator==(const Op&) const = default;
 };
 
-/// A rectangle of a buffer: `rows` x `cols` elements of `dtype`, row r at offset + r * ld (in elements).
+/// A rectangle of a buffer: `rows` x `cols` elements of `dtype`, row r at offset + r * ld (in
+/// elements).
 struct View {
   BufferId buffer{};
   std::int64_t offset = 0;
@@ -130,7 +173,8 @@ struct View {
   Bytes bytes() const { return Bytes((elements() * bits(dtype) + 7) / 8); }
 };
 
-/// True if two views of one buffer share an element (exact for equal row pitch, else by their hulls).
+/// True if two views of one buffer share an element (exact for equal row pitch, else by their
+/// hulls).
 bool overlap(const View& a, const View& b);
 
 }  // namespace gputwin

@@ -9,7 +9,8 @@ bool overlap(const View& a, const View& b) {
   const auto end = [](const View& v) { return v.offset + (v.rows - 1) * v.ld + v.cols; };
   if (a.offset >= end(b) || b.offset >= end(a)) return false;
   if (a.ld != b.ld || a.ld <= 0 || a.dtype != b.dtype) return true;
-  // Equal pitch: compare rectangles. A view may start inside a row, so its columns are offset mod ld.
+  // Equal pitch: compare rectangles. A view may start inside a row, so its columns are offset mod
+  // ld.
   const std::int64_t row_a = a.offset / a.ld, row_b = b.offset / b.ld;
   const std::int64_t col_a = a.offset % a.ld, col_b = b.offset % b.ld;
   if (col_a + a.cols > a.ld || col_b + b.cols > b.ld) return true;  // wraps: hulls decide

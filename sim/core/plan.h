@@ -1,13 +1,14 @@
-// The Plan: what every rank does, as CUDA and NCCL would see it. Strategies end in it, every executor starts
-// from it. A Plan is a value: 16-byte instructions into interned tables, made by PlanBuilder, checked by
-// verify(), then const.
+// The Plan: what every rank does, as CUDA and NCCL would see it. Strategies end in it, every
+// executor starts from it. A Plan is a value: 16-byte instructions into interned tables, made by
+// PlanBuilder, checked by verify(), then const.
 //
-// Semantics (DESIGN 2). One host thread per rank issues the instructions in vector order, each at a launch
-// cost. Instructions of one stream run in order; Record and Wait order streams, and a Wait means the latest
-// Record of its event that was issued before it. Collectives match by communicator and sequence number,
-// Send/Recv by ordered pair of ranks and sequence number. Alloc and Free act at host issue. The body repeats:
-// if no wait crosses the border (kPreviousBody), a body starts when the one before has ended on all ranks;
-// if one does, nothing but the plan's own events and stream order separates the bodies.
+// Semantics (DESIGN 2). One host thread per rank issues the instructions in vector order, each at a
+// launch cost. Instructions of one stream run in order; Record and Wait order streams, and a Wait
+// means the latest Record of its event that was issued before it. Collectives match by communicator
+// and sequence number, Send/Recv by ordered pair of ranks and sequence number. Alloc and Free act
+// at host issue. The body repeats: if no wait crosses the border (kPreviousBody), a body starts
+// when the one before has ended on all ranks; if one does, nothing but the plan's own events and
+// stream order separates the bodies.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,17 @@
 namespace gputwin {
 
 enum class Kind : std::uint8_t {
-  Kernel, Collective, Send, Recv, Copy, HostTask, Alloc, Free, Record, Wait, HostWait
+  Kernel,
+  Collective,
+  Send,
+  Recv,
+  Copy,
+  HostTask,
+  Alloc,
+  Free,
+  Record,
+  Wait,
+  HostWait
 };
 
 /// Kinds that count as tasks in rates.
@@ -29,21 +40,21 @@ constexpr bool is_task(Kind k) { return k <= Kind::HostTask; }
 
 /// Instruction flags.
 enum : std::uint16_t {
-  kGrouped = 1,          // Send/Recv: adjacent ones with this flag start and end together (ncclGroupStart)
-  kPreviousBody = 2,     // Wait/HostWait: the Record of the previous body (the prologue's at first)
-  kDerived = 4,          // Record/Wait made by synchronise(), which replaces them when it runs again
+  kGrouped = 1,  // Send/Recv: adjacent ones with this flag start and end together (ncclGroupStart)
+  kPreviousBody = 2,  // Wait/HostWait: the Record of the previous body (the prologue's at first)
+  kDerived = 4,       // Record/Wait made by synchronise(), which replaces them when it runs again
 };
 
 inline constexpr std::uint32_t kNoFrame = 0xffffffffu;
 
 struct Instruction {
   Kind kind = Kind::Kernel;
-  std::uint8_t stream = 0;    // row of Program::streams; HostWait, Alloc, Free: 0
+  std::uint8_t stream = 0;  // row of Program::streams; HostWait, Alloc, Free: 0
   std::uint16_t flags = 0;
   std::uint32_t call = Id<CallTag>::kNone;  // tasks: CallId; Alloc/Free: BufferId
   std::uint32_t name = Id<NameTag>::kNone;  // NameId
-  /// Record, Wait, HostWait: the event. Other kinds: the frame (micro-batch) that framed buffers mean,
-  /// kNoFrame outside micro-batches.
+  /// Record, Wait, HostWait: the event. Other kinds: the frame (micro-batch) that framed buffers
+  /// mean, kNoFrame outside micro-batches.
   std::uint32_t event = kNoFrame;
 
   bool operator==(const Instruction&) const = default;
@@ -60,31 +71,48 @@ struct Call {
   bool operator==(const Call&) const = default;
 };
 
-enum class Phase : std::uint8_t { Forward, Recompute, Backward, WeightGrad, Reduce, Gather, Optimizer, Pipeline, Offload, Data };
+enum class Phase : std::uint8_t {
+  Forward,
+  Recompute,
+  Backward,
+  WeightGrad,
+  Reduce,
+  Gather,
+  Optimizer,
+  Pipeline,
+  Offload,
+  Data
+};
 
 /// Name of an instruction; with the frame it is {phase, micro-batch, layer, op, occurrence}.
 struct Name {
   Phase phase = Phase::Forward;
-  std::int32_t layer = -1;   // global layer index; -1 embedding and others before, -2 head and loss
-  std::string op;            // "fc1", "attention_scores", "tp_all_reduce"
+  std::int32_t layer = -1;  // global layer index; -1 embedding and others before, -2 head and loss
+  std::string op;           // "fc1", "attention_scores", "tp_all_reduce"
   std::int32_t occurrence = 0;  // of the same op in the same (phase, layer)
   bool operator==(const Name&) const = default;
 };
 
 enum class MemoryClass : std::uint8_t {
-  Weights, Gradients, Optimizer, Activations, Temporary, Communication, Context
+  Weights,
+  Gradients,
+  Optimizer,
+  Activations,
+  Temporary,
+  Communication,
+  Context
 };
 inline constexpr std::size_t kMemoryClasses = 7;
 
 /// Where a buffer lives.
 struct Arena {
-  std::string name;     // "gpu", "host", "nvme"
-  Bytes capacity{};     // 0: unbounded
+  std::string name;  // "gpu", "host", "nvme"
+  Bytes capacity{};  // 0: unbounded
   bool operator==(const Arena&) const = default;
 };
 
-/// One stay of some bytes in an arena. Framed: one instance per micro-batch frame. Persistent: live from the
-/// start of the run without Alloc (weights, gradients, optimizer states, inputs).
+/// One stay of some bytes in an arena. Framed: one instance per micro-batch frame. Persistent: live
+/// from the start of the run without Alloc (weights, gradients, optimizer states, inputs).
 struct Buffer {
   std::string name;
   Bytes bytes{};
@@ -94,12 +122,13 @@ struct Buffer {
   std::int64_t address = -1;  // -1: placed by the allocator
   bool framed = false;
   bool persistent = false;
-  std::uint64_t seed = 0;     // initial contents of persistent buffers that no Parameter or Input describes
+  std::uint64_t seed =
+      0;  // initial contents of persistent buffers that no Parameter or Input describes
   bool operator==(const Buffer&) const = default;
 };
 
-/// How a rank's local tensor is cut out of the global one. `blocks` equal row blocks (fused gate and up
-/// projections: 2) are each cut along `axis` by the rank's member index in `slot`.
+/// How a rank's local tensor is cut out of the global one. `blocks` equal row blocks (fused gate
+/// and up projections: 2) are each cut along `axis` by the rank's member index in `slot`.
 enum class Axis : std::uint8_t { None, Rows, Cols };
 struct Sharding {
   Axis axis = Axis::None;
@@ -108,27 +137,28 @@ struct Sharding {
   bool operator==(const Sharding&) const = default;
 };
 
-/// A trainable tensor of a program. Initial values: element (i, j) of the *global* tensor depends on
-/// (seed, i, j) alone, so plans with different layouts start from the same model.
+/// A trainable tensor of a program. Initial values: element (i, j) of the *global* tensor depends
+/// on (seed, i, j) alone, so plans with different layouts start from the same model.
 struct Parameter {
-  std::string name;            // global: "layer3.fc1.weight"; equal names on two stages are tied
+  std::string name;  // global: "layer3.fc1.weight"; equal names on two stages are tied
   std::int64_t rows = 0, cols = 0;  // local
-  View weight, gradient;       // contiguous ranges; offsets into bucket buffers
+  View weight, gradient;            // contiguous ranges; offsets into bucket buffers
   Sharding sharding{};
-  bool ones = false;           // norm gains start at 1
-  bool zeros = false;          // biases start at 0
-  /// The gradient is partial over this communicator until reduced (norm weights with sequence parallelism,
-  /// every weight over data parallel ranks); informative.
+  bool ones = false;   // norm gains start at 1
+  bool zeros = false;  // biases start at 0
+  /// The gradient is partial over this communicator until reduced (norm weights with sequence
+  /// parallelism, every weight over data parallel ranks); informative.
   bool operator==(const Parameter&) const = default;
 };
 
-/// Token ids or targets: framed buffers filled from the global batch. Sample i of frame f on data rank d is
-/// global sample (d * frames + f) * micro_batch + i; target t is token t + 1 of the same sample.
+/// Token ids or targets: framed buffers filled from the global batch. Sample i of frame f on data
+/// rank d is global sample (d * frames + f) * micro_batch + i; target t is token t + 1 of the same
+/// sample.
 struct Input {
   BufferId buffer{};
   bool targets = false;
   std::int64_t samples = 0, sequence = 0, vocab = 0;  // per frame
-  SlotId data_slot{};          // member index gives d; none: d = 0
+  SlotId data_slot{};                                 // member index gives d; none: d = 0
   std::int64_t frames = 0;
   bool operator==(const Input&) const = default;
 };
@@ -158,12 +188,12 @@ struct Program {
   std::vector<Stream> streams;
   std::vector<Slot> slots;
   std::vector<Instruction> prologue, body;
-  std::vector<BufferId> buffers;       // used by this program, persistent ones included
+  std::vector<BufferId> buffers;  // used by this program, persistent ones included
   std::vector<Parameter> parameters;
   std::vector<Input> inputs;
-  std::uint32_t events = 0;            // EventId < events
-  std::uint32_t frames = 0;            // frames 0 .. frames-1
-  BufferId loss{};                     // F32 [1], summed over frames; none where no loss is computed
+  std::uint32_t events = 0;  // EventId < events
+  std::uint32_t frames = 0;  // frames 0 .. frames-1
+  BufferId loss{};           // F32 [1], summed over frames; none where no loss is computed
   bool operator==(const Program&) const = default;
 };
 
@@ -177,8 +207,8 @@ struct Communicator {
 struct Rank {
   ProgramId program{};
   GpuId gpu{};
-  double slowdown = 1.0;                 // straggler: factor on kernel durations
-  std::vector<std::uint32_t> slots;      // by slot: CommunicatorId or peer RankId
+  double slowdown = 1.0;             // straggler: factor on kernel durations
+  std::vector<std::uint32_t> slots;  // by slot: CommunicatorId or peer RankId
   bool operator==(const Rank&) const = default;
 };
 

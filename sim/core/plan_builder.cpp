@@ -77,7 +77,9 @@ ArenaId PlanBuilder::arena(Arena a) { return append<ArenaId>(plan_.arenas, std::
 BufferId PlanBuilder::buffer(Buffer b) { return append<BufferId>(plan_.buffers, std::move(b)); }
 CallId PlanBuilder::call(Call c) { return CallId(intern(plan_.calls, calls_, std::move(c))); }
 NameId PlanBuilder::name(Name n) { return NameId(intern(plan_.names, names_, std::move(n))); }
-ProgramId PlanBuilder::program(Program p) { return append<ProgramId>(plan_.programs, std::move(p)); }
+ProgramId PlanBuilder::program(Program p) {
+  return append<ProgramId>(plan_.programs, std::move(p));
+}
 CommunicatorId PlanBuilder::communicator(Communicator c) {
   return append<CommunicatorId>(plan_.communicators, std::move(c));
 }

@@ -1,5 +1,6 @@
-// Makes plans. Interns calls, names and buffers; then `finish` derives what CUDA needs beyond the order of
-// operations: the Record/Wait pairs that the views demand across streams, and Alloc/Free at first and last use.
+// Makes plans. Interns calls, names and buffers; then `finish` derives what CUDA needs beyond the
+// order of operations: the Record/Wait pairs that the views demand across streams, and Alloc/Free
+// at first and last use.
 #pragma once
 
 #include <span>
@@ -34,15 +35,16 @@ class PlanBuilder {
 
 /// Replaces every derived Record/Wait of `program.body` by the ones its views demand.
 ///
-/// Two instructions conflict if they touch overlapping views of one (buffer, frame), at least one writing.
-/// A conflict across streams needs a Record after the earlier one and a Wait before the later one, unless an
-/// event chain already orders them. Send, Recv and collectives count as reading and writing their views.
-/// Explicit Record/Wait already in the body (ids below program.events) are kept and taken into account.
-/// Linear in instructions; buffers touched by one stream only cost nothing.
+/// Two instructions conflict if they touch overlapping views of one (buffer, frame), at least one
+/// writing. A conflict across streams needs a Record after the earlier one and a Wait before the
+/// later one, unless an event chain already orders them. Send, Recv and collectives count as
+/// reading and writing their views. Explicit Record/Wait already in the body (ids below
+/// program.events) are kept and taken into account. Linear in instructions; buffers touched by one
+/// stream only cost nothing.
 void synchronise(const Plan& plan, Program& program);
 
-/// Inserts Alloc before the first use and Free after the last use of every non-persistent (buffer, frame),
-/// dropping the ones already there, and fills program.buffers.
+/// Inserts Alloc before the first use and Free after the last use of every non-persistent (buffer,
+/// frame), dropping the ones already there, and fills program.buffers.
 void place_memory(const Plan& plan, Program& program);
 
 }  // namespace gputwin

@@ -22,7 +22,8 @@ std::string number(double v) {
 
 std::string number(std::int64_t v) { return std::to_string(v); }
 
-// ---------------------------------------------------------------------------------------------- printing
+// ----------------------------------------------------------------------------------------------
+// printing
 
 class Printer {
  public:
@@ -41,7 +42,8 @@ class Printer {
       line("arena " + a.name + (a.capacity.value ? " capacity=" + number(a.capacity.value) : ""));
     }
     if (plan_.jitter.sigma > 0) {
-      line("jitter sigma=" + number(plan_.jitter.sigma) + " seed=" + std::to_string(plan_.jitter.seed));
+      line("jitter sigma=" + number(plan_.jitter.sigma) +
+           " seed=" + std::to_string(plan_.jitter.seed));
     }
     if (plan_.cuda_graph) line("cuda_graph");
     for (const LoadTable& t : plan_.loads) {
@@ -89,7 +91,8 @@ class Printer {
 
   void program(const Program& p) {
     line("program " + p.name + " frames=" + std::to_string(p.frames));
-    for (const Stream& s : p.streams) line("  stream " + s.name + " " + std::string(to_string(s.kind)));
+    for (const Stream& s : p.streams)
+      line("  stream " + s.name + " " + std::string(to_string(s.kind)));
     for (const Slot& s : p.slots) {
       line("  slot " + s.name + " " + std::string(to_string(s.domain)) + (s.peer ? " peer" : ""));
     }
@@ -109,7 +112,8 @@ class Printer {
     text += " weight=" + view(q.weight);
     if (q.gradient.buffer.valid()) text += " gradient=" + view(q.gradient);
     if (q.sharding.axis != Axis::None) {
-      text += " axis=" + std::string(to_string(q.sharding.axis)) + " slot=" + slot(p, q.sharding.slot);
+      text +=
+          " axis=" + std::string(to_string(q.sharding.axis)) + " slot=" + slot(p, q.sharding.slot);
     }
     if (q.sharding.blocks != 1) text += " blocks=" + std::to_string(q.sharding.blocks);
     if (q.ones) text += " ones";
@@ -190,7 +194,8 @@ class Printer {
     const std::string stream = " " + p.streams.at(i.stream).name;
     if (i.kind == Kind::Record || i.kind == Kind::Wait) return line(kind + stream + event + flags);
     const Call& call = plan_.calls[i.call];
-    std::string text = kind + stream + " " + name(i.name) + frame + " " + op(p, call.op) + flags + " :";
+    std::string text =
+        kind + stream + " " + name(i.name) + frame + " " + op(p, call.op) + flags + " :";
     for (const View& v : call.reads) text += " " + view(v);
     text += " :";
     for (const View& v : call.writes) text += " " + view(v);
@@ -218,7 +223,8 @@ class Printer {
   std::string out_;
 };
 
-// ----------------------------------------------------------------------------------------------- parsing
+// -----------------------------------------------------------------------------------------------
+// parsing
 
 struct Shape {
   std::int64_t rows = 1, cols = 0;
@@ -274,7 +280,8 @@ class Parser {
   std::int64_t integer(std::string_view text) const {
     std::int64_t v = 0;
     const auto r = std::from_chars(text.data(), text.data() + text.size(), v);
-    if (r.ec != std::errc() || r.ptr != text.data() + text.size()) fail(std::string(text), "is not an integer");
+    if (r.ec != std::errc() || r.ptr != text.data() + text.size())
+      fail(std::string(text), "is not an integer");
     return v;
   }
 
@@ -287,7 +294,8 @@ class Parser {
   double real(std::string_view text) const {
     double v = 0;
     const auto r = std::from_chars(text.data(), text.data() + text.size(), v);
-    if (r.ec != std::errc() || r.ptr != text.data() + text.size()) fail(std::string(text), "is not a number");
+    if (r.ec != std::errc() || r.ptr != text.data() + text.size())
+      fail(std::string(text), "is not a number");
     return v;
   }
 
@@ -295,7 +303,8 @@ class Parser {
   Enum spelt(const std::string& text, const char* what) const {
     if (const auto value = from_string<Enum>(text)) return *value;
     std::string all;
-    for (const std::string_view s : spellings<Enum>()) all += (all.empty() ? "" : ", ") + std::string(s);
+    for (const std::string_view s : spellings<Enum>())
+      all += (all.empty() ? "" : ", ") + std::string(s);
     fail(text, std::string("is no ") + what, "one of: " + all);
   }
 
@@ -360,8 +369,10 @@ class Parser {
 
   bool shape_of(const std::string& text, Shape& shape) const {
     const std::size_t x = text.find('x');
-    if (x == std::string::npos || text.find_first_not_of("0123456789x") != std::string::npos) return false;
-    shape = {integer(std::string_view(text).substr(0, x)), integer(std::string_view(text).substr(x + 1))};
+    if (x == std::string::npos || text.find_first_not_of("0123456789x") != std::string::npos)
+      return false;
+    shape = {integer(std::string_view(text).substr(0, x)),
+             integer(std::string_view(text).substr(x + 1))};
     return true;
   }
 
@@ -536,14 +547,23 @@ class Parser {
     }
     if (text[open] == '{') {
       if (parts.size() != 5) fail(text, "is no view", "x{offset,rows,cols,ld,dtype}");
-      return {id, integer(parts[0]), integer(parts[1]), integer(parts[2]), integer(parts[3]),
+      return {id,
+              integer(parts[0]),
+              integer(parts[1]),
+              integer(parts[2]),
+              integer(parts[3]),
               spelt<DType>(parts[4], "dtype")};
     }
     if (parts.size() > 2) fail(text, "is no view", "x[rows,cols]");
     const auto rows = range(parts[0], shape.rows);
-    const auto cols = parts.size() == 2 ? range(parts[1], shape.cols) : std::pair{std::int64_t{0}, shape.cols};
-    return {id, rows.first * shape.cols + cols.first, rows.second - rows.first, cols.second - cols.first,
-            shape.cols, dtype};
+    const auto cols =
+        parts.size() == 2 ? range(parts[1], shape.cols) : std::pair{std::int64_t{0}, shape.cols};
+    return {id,
+            rows.first * shape.cols + cols.first,
+            rows.second - rows.first,
+            cols.second - cols.first,
+            shape.cols,
+            dtype};
   }
 
   std::uint32_t name(std::string text) {
@@ -596,7 +616,8 @@ class Parser {
   }
 
   void instruction(Kind kind) {
-    if (into_ == nullptr) fail(std::string(to_string(kind)), "needs `body` or `prologue` before it");
+    if (into_ == nullptr)
+      fail(std::string(to_string(kind)), "needs `body` or `prologue` before it");
     Instruction i;
     i.kind = kind;
     if (kind == Kind::Alloc || kind == Kind::Free) {
@@ -707,7 +728,8 @@ class Parser {
     builder_.rank(std::move(r));
   }
 
-  void fill_slot(const Program& p, const std::string& key, const std::string& value, Rank& r) const {
+  void fill_slot(const Program& p, const std::string& key, const std::string& value,
+                 Rank& r) const {
     for (std::size_t s = 0; s < p.slots.size(); ++s) {
       if (p.slots[s].name != key) continue;
       if (value == "-") return;
@@ -734,7 +756,9 @@ class Parser {
 
 std::string to_text(const Plan& plan) { return Printer(plan).whole(); }
 
-std::string to_text(const Plan& plan, const Program& program) { return Printer(plan).body(program); }
+std::string to_text(const Plan& plan, const Program& program) {
+  return Printer(plan).body(program);
+}
 
 Plan parse_plan(std::string_view text) { return Parser(text).parse(); }
 

@@ -1,6 +1,8 @@
-// Plans as text: what tests write by hand and what `--dump-plan` prints. print(parse(print(p))) == print(p).
+// Plans as text: what tests write by hand and what `--dump-plan` prints. print(parse(print(p))) ==
+// print(p).
 //
-// One item per line, words separated by blanks, `key=value` for fields (omitted: default), "#" comments.
+// One item per line, words separated by blanks, `key=value` for fields (omitted: default), "#"
+// comments.
 //
 //   arena gpu capacity=85899345920
 //   buffer x 4x8 f32 class=activations framed          # name, rows x cols or bytes=N, dtype

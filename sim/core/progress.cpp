@@ -9,10 +9,10 @@ namespace {
 
 /// State of one rank: the host position, and per stream the queue of issued instructions.
 struct RankState {
-  std::vector<const Instruction*> code;        // prologue, then body
+  std::vector<const Instruction*> code;  // prologue, then body
   std::size_t host = 0;
-  std::vector<std::vector<std::size_t>> queue;  // by stream: indices into code
-  std::vector<std::size_t> head;                // by stream
+  std::vector<std::vector<std::size_t>> queue;            // by stream: indices into code
+  std::vector<std::size_t> head;                          // by stream
   std::vector<std::size_t> records_issued, records_done;  // by event
   std::vector<std::size_t> need;  // by index into code: for waits, records_done that releases them
 };
@@ -48,7 +48,8 @@ class Untimed {
   }
 
  private:
-  // A wait means the latest record issued so far; kPreviousBody means the prologue's, which is first.
+  // A wait means the latest record issued so far; kPreviousBody means the prologue's, which is
+  // first.
   std::size_t record_meant(const RankState& s, const Instruction& i) const {
     return (i.flags & kPreviousBody) != 0 ? 1 : s.records_issued[i.event];
   }
@@ -78,7 +79,8 @@ class Untimed {
       const Instruction& i = *s.code[at];
       if (i.kind == Kind::Wait && s.records_done[i.event] < s.need[at]) break;
       if (i.kind == Kind::Record) ++s.records_done[i.event];
-      if ((i.kind == Kind::Collective || i.kind == Kind::Send || i.kind == Kind::Recv) && !meet(r, stream)) {
+      if ((i.kind == Kind::Collective || i.kind == Kind::Send || i.kind == Kind::Recv) &&
+          !meet(r, stream)) {
         break;
       }
       ++s.head[stream];
@@ -86,7 +88,8 @@ class Untimed {
     return s.head[stream] != start;
   }
 
-  // Instructions at the head of a stream that start together: one, or a run of grouped sends and receives.
+  // Instructions at the head of a stream that start together: one, or a run of grouped sends and
+  // receives.
   std::vector<const Instruction*> group(const RankState& s, std::size_t stream) const {
     std::vector<const Instruction*> list;
     for (std::size_t h = s.head[stream]; h < s.queue[stream].size(); ++h) {
@@ -113,7 +116,8 @@ class Untimed {
       if (i->kind == Kind::Collective) {
         auto& counts = collective_[target];
         counts.resize(plan_.communicators[target].members.size());
-        std::size_t& mine = counts[static_cast<std::size_t>(plan_.member_index(CommunicatorId(target), RankId(r)))];
+        std::size_t& mine =
+            counts[static_cast<std::size_t>(plan_.member_index(CommunicatorId(target), RankId(r)))];
         if (arrived.second) ticket = ++mine;
         for (const std::size_t other : counts) all &= other >= ticket;
       } else {
@@ -146,7 +150,8 @@ class Untimed {
 
   const Plan& plan_;
   std::vector<RankState> ranks_;
-  std::map<std::pair<std::uint32_t, std::size_t>, std::size_t> arrivals_;  // (rank, code index) -> ticket
+  std::map<std::pair<std::uint32_t, std::size_t>, std::size_t>
+      arrivals_;  // (rank, code index) -> ticket
   std::map<std::uint32_t, std::vector<std::size_t>> collective_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<std::size_t, std::size_t>> message_;
 };

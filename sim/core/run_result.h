@@ -1,5 +1,5 @@
-// Figures of a run: what an executor measured (Execution), and with the job's FLOPs and memory the RunResult
-// that becomes result.json.
+// Figures of a run: what an executor measured (Execution), and with the job's FLOPs and memory the
+// RunResult that becomes result.json.
 #pragma once
 
 #include <array>
@@ -13,22 +13,31 @@ namespace gputwin {
 
 /// Where the time of one rank went. Sums to the iteration time.
 enum class Part : std::uint8_t {
-  Compute, ExposedTp, ExposedDp, ExposedPp, ExposedEp, ExposedCp, CopyStall, Bubble, Optimizer, Host
+  Compute,
+  ExposedTp,
+  ExposedDp,
+  ExposedPp,
+  ExposedEp,
+  ExposedCp,
+  CopyStall,
+  Bubble,
+  Optimizer,
+  Host
 };
 inline constexpr std::size_t kParts = 10;
 using Breakdown = std::array<Ps, kParts>;  // indexed by Part
 
 struct EngineStats {
-  std::int64_t tasks = 0;          // executed, on simulated ranks
+  std::int64_t tasks = 0;  // executed, on simulated ranks
   std::int64_t instructions = 0;
   std::int64_t flows = 0;          // transfers over links
   std::int64_t simgrid_flows = 0;  // of these, the ones that shared a link and went through SimGrid
   std::int32_t simulated_ranks = 0;
   std::int32_t bodies = 0;
   bool folded = false;
-  std::string unfolded_because;    // empty, or why folding was not possible
-  double wall_s = 0.0;             // not part of deterministic output
-  std::int64_t peak_rss_bytes = 0; // likewise
+  std::string unfolded_because;     // empty, or why folding was not possible
+  double wall_s = 0.0;              // not part of deterministic output
+  std::int64_t peak_rss_bytes = 0;  // likewise
 };
 
 /// Blocked forever: which ranks, on which operation, waiting for whom.
@@ -43,8 +52,8 @@ struct Deadlock {
 };
 
 struct Execution {
-  Ps iteration = 0;  // period of the body
-  Ps makespan = 0;   // until the last rank ends
+  Ps iteration = 0;                  // period of the body
+  Ps makespan = 0;                   // until the last rank ends
   std::vector<Ps> rank_end;          // by rank (folded ranks carry their representative's)
   std::vector<Breakdown> breakdown;  // by rank, of the last body; sums to `iteration`
   RankId last_rank{};                // smallest rank that ends last
@@ -68,8 +77,8 @@ struct RunResult {
   Execution execution;
   double tokens_per_s = 0, samples_per_s = 0;
   double model_tflops_per_gpu = 0, hardware_tflops_per_gpu = 0, mfu = 0, hfu = 0;
-  std::vector<RoleMemory> memory;  // by program
-  Seconds low{}, high{};           // 80 % interval of the iteration time
+  std::vector<RoleMemory> memory;         // by program
+  Seconds low{}, high{};                  // 80 % interval of the iteration time
   std::vector<std::string> extrapolated;  // op names outside the fitted range
   std::vector<std::string> warnings;
 };

@@ -1,8 +1,10 @@
-// Segments: the operations of one (chunk, layer, phase) before any order across micro-batches is chosen.
+// Segments: the operations of one (chunk, layer, phase) before any order across micro-batches is
+// chosen.
 //
-// Lowering makes them, graph passes rewrite them, a schedule strings them together. The order of `ops` is the
-// issue order within the segment; the edges of its DAG, within the segment and to its neighbours, are what the
-// views say (see data_edges). Views of framed buffers mean the frame the schedule gives the segment.
+// Lowering makes them, graph passes rewrite them, a schedule strings them together. The order of
+// `ops` is the issue order within the segment; the edges of its DAG, within the segment and to its
+// neighbours, are what the views say (see data_edges). Views of framed buffers mean the frame the
+// schedule gives the segment.
 #pragma once
 
 #include <cstdint>
@@ -29,21 +31,22 @@ struct Segment {
   std::vector<SegmentOp> ops;
 };
 
-/// One model chunk of a stage. A view with an invalid buffer means "none" (first chunk receives nothing).
+/// One model chunk of a stage. A view with an invalid buffer means "none" (first chunk receives
+/// nothing).
 struct Chunk {
-  std::int32_t index = 0;  // in model order, 0 .. pp x vpp - 1
+  std::int32_t index = 0;                  // in model order, 0 .. pp x vpp - 1
   std::vector<Segment> forward, backward;  // each in execution order
-  View input, output;            // activations received and sent, one frame
-  View output_grad, input_grad;  // gradients received and sent
-  SlotId from_previous{}, to_next{};  // peer slots for activations in, activations out
-  SlotId from_next{}, to_previous{};  // peer slots for gradients in, gradients out
+  View input, output;                      // activations received and sent, one frame
+  View output_grad, input_grad;            // gradients received and sent
+  SlotId from_previous{}, to_next{};       // peer slots for activations in, activations out
+  SlotId from_next{}, to_previous{};       // peer slots for gradients in, gradients out
 };
 
-/// Operations issued right after one backward segment of the last micro-batch: the reduction of a gradient
-/// bucket that this segment completes.
+/// Operations issued right after one backward segment of the last micro-batch: the reduction of a
+/// gradient bucket that this segment completes.
 struct Reduction {
-  std::int32_t chunk = 0;      // local index of the chunk
-  std::int32_t segment = 0;    // index into Chunk::backward
+  std::int32_t chunk = 0;    // local index of the chunk
+  std::int32_t segment = 0;  // index into Chunk::backward
   Segment operations;
 };
 
@@ -52,9 +55,10 @@ struct StageSegments {
   ProgramId program{};
   std::uint8_t compute_stream = 0, send_stream = 0, receive_stream = 0;
   std::uint8_t gradient_send_stream = 0, gradient_receive_stream = 0;
-  std::vector<Reduction> reductions;    // in order of issue
-  std::vector<Chunk> chunks;            // vpp of them, in model order
-  std::vector<Segment> begin, finish;   // once per body: zero gradients …; reduce, clip, optimizer, gather
+  std::vector<Reduction> reductions;  // in order of issue
+  std::vector<Chunk> chunks;          // vpp of them, in model order
+  std::vector<Segment> begin,
+      finish;  // once per body: zero gradients …; reduce, clip, optimizer, gather
 };
 
 /// The lowered job: tables and ranks in `plan` (bodies still empty), segments by stage.
@@ -65,7 +69,9 @@ struct Lowered {
   std::vector<StageSegments> stages;
 };
 
-/// Edges (earlier, later) of a segment's DAG: ops with conflicting views, transitively reduced per stream.
-std::vector<std::pair<std::uint32_t, std::uint32_t>> data_edges(const Plan& plan, const Segment& segment);
+/// Edges (earlier, later) of a segment's DAG: ops with conflicting views, transitively reduced per
+/// stream.
+std::vector<std::pair<std::uint32_t, std::uint32_t>> data_edges(const Plan& plan,
+                                                                const Segment& segment);
 
 }  // namespace gputwin

@@ -7,60 +7,80 @@ namespace {
 
 using std::string_view;
 
-constexpr std::array<string_view, 11> kKind{
-    "kernel", "collective", "send", "recv", "copy", "host_task", "alloc", "free", "record",
-    "wait", "host_wait"};
-constexpr std::array<string_view, 42> kOpKind{
-    "gemm", "attention_scores", "attention_context", "attention_grad_probs",
-    "attention_grad_value", "attention_grad_query", "attention_grad_key", "softmax_forward",
-    "softmax_backward", "flash_forward", "flash_backward", "norm_forward", "norm_backward",
-    "activation_forward", "activation_backward", "bias_dropout_add", "bias_grad",
-    "dropout_backward", "rope", "embedding_forward", "embedding_backward", "position_add",
-    "position_grad", "logits_max", "logits_sum", "loss_from_sums", "cross_entropy_backward",
-    "add", "cast_copy", "zero", "sum_of_squares", "adam_step", "cpu_adam", "opaque",
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_to",
-    "recv_from", "copy_bytes"};
-constexpr std::array<string_view, 10> kDType{
-    "f32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4", "i64", "i32", "u8"};
-constexpr std::array<string_view, 10> kPhase{
-    "forward", "recompute", "backward", "weight_grad", "reduce", "gather", "optimizer",
-    "pipeline", "offload", "data"};
+constexpr std::array<string_view, 11> kKind{"kernel", "collective", "send",     "recv",
+                                            "copy",   "host_task",  "alloc",    "free",
+                                            "record", "wait",       "host_wait"};
+constexpr std::array<string_view, 42> kOpKind{"gemm",
+                                              "attention_scores",
+                                              "attention_context",
+                                              "attention_grad_probs",
+                                              "attention_grad_value",
+                                              "attention_grad_query",
+                                              "attention_grad_key",
+                                              "softmax_forward",
+                                              "softmax_backward",
+                                              "flash_forward",
+                                              "flash_backward",
+                                              "norm_forward",
+                                              "norm_backward",
+                                              "activation_forward",
+                                              "activation_backward",
+                                              "bias_dropout_add",
+                                              "bias_grad",
+                                              "dropout_backward",
+                                              "rope",
+                                              "embedding_forward",
+                                              "embedding_backward",
+                                              "position_add",
+                                              "position_grad",
+                                              "logits_max",
+                                              "logits_sum",
+                                              "loss_from_sums",
+                                              "cross_entropy_backward",
+                                              "add",
+                                              "cast_copy",
+                                              "zero",
+                                              "sum_of_squares",
+                                              "adam_step",
+                                              "cpu_adam",
+                                              "opaque",
+                                              "all_reduce",
+                                              "all_gather",
+                                              "reduce_scatter",
+                                              "all_to_all",
+                                              "broadcast",
+                                              "send_to",
+                                              "recv_from",
+                                              "copy_bytes"};
+constexpr std::array<string_view, 10> kDType{"f32",   "tf32",  "fp16", "bf16", "fp8",
+                                             "mxfp8", "nvfp4", "i64",  "i32",  "u8"};
+constexpr std::array<string_view, 10> kPhase{"forward", "recompute", "backward",  "weight_grad",
+                                             "reduce",  "gather",    "optimizer", "pipeline",
+                                             "offload", "data"};
 constexpr std::array<string_view, 7> kMemoryClass{
-    "weights", "gradients", "optimizer", "activations", "temporary", "communication",
-    "context"};
-constexpr std::array<string_view, 5> kDomain{
-    "tp", "dp", "pp", "ep", "cp"};
-constexpr std::array<string_view, 5> kStreamKind{
-    "compute", "communication", "copy_in", "copy_out", "host_cpu"};
-constexpr std::array<string_view, 5> kActivation{
-    "gelu", "relu", "sq-relu", "swiglu", "geglu"};
-constexpr std::array<string_view, 2> kNorm{
-    "layernorm", "rmsnorm"};
-constexpr std::array<string_view, 3> kPositions{
-    "learned", "rope", "alibi"};
-constexpr std::array<string_view, 5> kAttentionKernel{
-    "unfused", "flash1", "flash2", "flash3", "cudnn"};
-constexpr std::array<string_view, 3> kOptimizer{
-    "adam", "adamw", "sgd"};
-constexpr std::array<string_view, 5> kCopyKind{
-    "h2d", "d2h", "d2d", "nvme_to_host", "host_to_nvme"};
-constexpr std::array<string_view, 3> kAxis{
-    "none", "rows", "cols"};
-constexpr std::array<string_view, 4> kSchedule{
-    "none", "gpipe", "1f1b", "interleaved"};
-constexpr std::array<string_view, 4> kRecompute{
-    "none", "selective", "full", "block"};
-constexpr std::array<string_view, 4> kAlgorithm{
-    "ring", "tree", "nvlink", "direct"};
-constexpr std::array<string_view, 3> kProtocol{
-    "ll", "ll128", "simple"};
-constexpr std::array<string_view, 10> kPart{
-    "compute", "exposed_tp", "exposed_dp", "exposed_pp", "exposed_ep", "exposed_cp",
-    "copy_stall", "bubble", "optimizer", "host"};
-constexpr std::array<string_view, 5> kIntraKind{
-    "none", "nvswitch", "nvlink-mesh", "nvlink-pairs", "pcie"};
-constexpr std::array<string_view, 7> kFabricKind{
-    "none", "infiniband", "roce", "ethernet", "efa", "slingshot", "omni-path"};
+    "weights", "gradients", "optimizer", "activations", "temporary", "communication", "context"};
+constexpr std::array<string_view, 5> kDomain{"tp", "dp", "pp", "ep", "cp"};
+constexpr std::array<string_view, 5> kStreamKind{"compute", "communication", "copy_in", "copy_out",
+                                                 "host_cpu"};
+constexpr std::array<string_view, 5> kActivation{"gelu", "relu", "sq-relu", "swiglu", "geglu"};
+constexpr std::array<string_view, 2> kNorm{"layernorm", "rmsnorm"};
+constexpr std::array<string_view, 3> kPositions{"learned", "rope", "alibi"};
+constexpr std::array<string_view, 5> kAttentionKernel{"unfused", "flash1", "flash2", "flash3",
+                                                      "cudnn"};
+constexpr std::array<string_view, 3> kOptimizer{"adam", "adamw", "sgd"};
+constexpr std::array<string_view, 5> kCopyKind{"h2d", "d2h", "d2d", "nvme_to_host", "host_to_nvme"};
+constexpr std::array<string_view, 3> kAxis{"none", "rows", "cols"};
+constexpr std::array<string_view, 4> kSchedule{"none", "gpipe", "1f1b", "interleaved"};
+constexpr std::array<string_view, 4> kRecompute{"none", "selective", "full", "block"};
+constexpr std::array<string_view, 4> kAlgorithm{"ring", "tree", "nvlink", "direct"};
+constexpr std::array<string_view, 3> kProtocol{"ll", "ll128", "simple"};
+constexpr std::array<string_view, 10> kPart{"compute",    "exposed_tp", "exposed_dp", "exposed_pp",
+                                            "exposed_ep", "exposed_cp", "copy_stall", "bubble",
+                                            "optimizer",  "host"};
+constexpr std::array<string_view, 5> kIntraKind{"none", "nvswitch", "nvlink-mesh", "nvlink-pairs",
+                                                "pcie"};
+constexpr std::array<string_view, 7> kFabricKind{"none", "infiniband", "roce",     "ethernet",
+                                                 "efa",  "slingshot",  "omni-path"};
 
 template <std::size_t N, class Enum>
 string_view word(const std::array<string_view, N>& words, Enum value) {

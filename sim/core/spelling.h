@@ -1,4 +1,5 @@
-// The one spelling of every enumerator, for plan text, JSON and traces; and the words of an op's dimensions.
+// The one spelling of every enumerator, for plan text, JSON and traces; and the words of an op's
+// dimensions.
 #pragma once
 
 #include <optional>

@@ -18,7 +18,8 @@ Instruction sync(Kind kind, std::uint8_t stream, std::uint32_t event) {
   return {.kind = kind, .stream = stream, .flags = kDerived, .event = event};
 }
 
-/// The waits that the views of `body` demand: pairs (instruction, must wait for), in instruction order.
+/// The waits that the views of `body` demand: pairs (instruction, must wait for), in instruction
+/// order.
 std::vector<std::pair<std::uint32_t, std::uint32_t>> needed_waits(const Plan& plan,
                                                                   const Program& program) {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> waits;
@@ -108,7 +109,8 @@ class Lifetimes {
     if (first_slot_[b.value] == kNone) return;
     const bool framed = plan_.buffers[b.value].framed;
     const std::uint32_t frame = program_.body[i].frame();
-    GPUTWIN_CHECK(!framed || frame < program_.frames, "a framed buffer is used within a micro-batch");
+    GPUTWIN_CHECK(!framed || frame < program_.frames,
+                  "a framed buffer is used within a micro-batch");
     const std::uint32_t slot = first_slot_[b.value] + (framed ? frame : 0);
     if (first_[slot] == kNone) first_[slot] = i;
     last_[slot] = i;
@@ -123,8 +125,8 @@ class Lifetimes {
 
   const Plan& plan_;
   const Program& program_;
-  std::vector<std::uint32_t> first_slot_;             // by buffer
-  std::vector<std::uint32_t> first_, last_, owner_;   // by slot = (buffer, frame)
+  std::vector<std::uint32_t> first_slot_;            // by buffer
+  std::vector<std::uint32_t> first_, last_, owner_;  // by slot = (buffer, frame)
 };
 
 }  // namespace
@@ -134,7 +136,8 @@ void synchronise(const Plan& plan, Program& program) {
   std::uint32_t explicit_events = 0;
   for (const auto* list : {&program.prologue, &program.body}) {
     for (const Instruction& i : *list) {
-      const bool has_event = i.kind == Kind::Record || i.kind == Kind::Wait || i.kind == Kind::HostWait;
+      const bool has_event =
+          i.kind == Kind::Record || i.kind == Kind::Wait || i.kind == Kind::HostWait;
       if (has_event) explicit_events = std::max(explicit_events, i.event + 1);
     }
   }

@@ -18,7 +18,8 @@ std::int32_t pcie_switches(const NodeType& type) {
   return (type.gpus + type.pcie.gpus_per_switch - 1) / type.pcie.gpus_per_switch;
 }
 
-/// Adapters as links: one per adapter, or one per GPU where a GPU has several (they are used together).
+/// Adapters as links: one per adapter, or one per GPU where a GPU has several (they are used
+/// together).
 std::int32_t nic_links(const NodeType& type) { return std::min(type.nics.per_node, type.gpus); }
 
 BytesPerSecond nic_capacity(const NodeType& type) {
@@ -31,21 +32,31 @@ struct Offsets {
   std::int32_t gpus, switches, nics;
   bool mesh;
   std::uint32_t nvlink_up(std::int32_t gpu) const { return static_cast<std::uint32_t>(2 * gpu); }
-  std::uint32_t nvlink_down(std::int32_t gpu) const { return static_cast<std::uint32_t>(2 * gpu + 1); }
+  std::uint32_t nvlink_down(std::int32_t gpu) const {
+    return static_cast<std::uint32_t>(2 * gpu + 1);
+  }
   std::uint32_t pair(std::int32_t from, std::int32_t to) const {
     return static_cast<std::uint32_t>(from * gpus + to);
   }
-  std::uint32_t nvlinks() const { return static_cast<std::uint32_t>(mesh ? gpus * gpus : 2 * gpus); }
-  std::uint32_t pcie_up(std::int32_t gpu) const { return nvlinks() + static_cast<std::uint32_t>(2 * gpu); }
+  std::uint32_t nvlinks() const {
+    return static_cast<std::uint32_t>(mesh ? gpus * gpus : 2 * gpus);
+  }
+  std::uint32_t pcie_up(std::int32_t gpu) const {
+    return nvlinks() + static_cast<std::uint32_t>(2 * gpu);
+  }
   std::uint32_t pcie_down(std::int32_t gpu) const { return pcie_up(gpu) + 1; }
   std::uint32_t switch_up(std::int32_t s) const {
     return nvlinks() + static_cast<std::uint32_t>(2 * gpus + 2 * s);
   }
   std::uint32_t switch_down(std::int32_t s) const { return switch_up(s) + 1; }
-  std::uint32_t memory() const { return nvlinks() + static_cast<std::uint32_t>(2 * gpus + 2 * switches); }
+  std::uint32_t memory() const {
+    return nvlinks() + static_cast<std::uint32_t>(2 * gpus + 2 * switches);
+  }
   std::uint32_t nvme_read() const { return memory() + 1; }
   std::uint32_t nvme_write() const { return memory() + 2; }
-  std::uint32_t nic_up(std::int32_t n) const { return memory() + 3 + static_cast<std::uint32_t>(2 * n); }
+  std::uint32_t nic_up(std::int32_t n) const {
+    return memory() + 3 + static_cast<std::uint32_t>(2 * n);
+  }
   std::uint32_t nic_down(std::int32_t n) const { return nic_up(n) + 1; }
 };
 
@@ -122,8 +133,8 @@ void Topology::add_node(const NodeType& type, std::int32_t node) {
   }
 }
 
-// Level l of the fat tree groups nodes; at the leaf level of a rail-optimised fabric each rail has a switch of
-// its own. An uplink exists only where it can be a bottleneck.
+// Level l of the fat tree groups nodes; at the leaf level of a rail-optimised fabric each rail has
+// a switch of its own. An uplink exists only where it can be a bottleneck.
 void Topology::add_fabric() {
   const auto& levels = cluster_.fabric.levels;
   std::int32_t rails = 1;
@@ -139,7 +150,8 @@ void Topology::add_fabric() {
     for (std::int32_t g = 0; g < groups; ++g) {
       for (std::int32_t rail = 0; rail < rails; ++rail) {
         double below = 0;
-        for (std::int32_t n = g * per_group; n < std::min((g + 1) * per_group, cluster_.nodes()); ++n) {
+        for (std::int32_t n = g * per_group; n < std::min((g + 1) * per_group, cluster_.nodes());
+             ++n) {
           const NodeType& type = cluster_.groups[static_cast<std::size_t>(node_group_[n])].type;
           const std::int32_t nics = nic_links(type);
           if (nics == 0) continue;
@@ -292,7 +304,8 @@ std::string Topology::link_name(LinkId id) const {
     case LinkKind::NvLinkUp: return where + "gpu " + index + " NVLink up";
     case LinkKind::NvLinkDown: return where + "gpu " + index + " NVLink down";
     case LinkKind::NvLinkPair: {
-      const std::int32_t n = cluster_.groups[static_cast<std::size_t>(node_group_[l.node])].type.gpus;
+      const std::int32_t n =
+          cluster_.groups[static_cast<std::size_t>(node_group_[l.node])].type.gpus;
       return where + "NVLink " + std::to_string(l.index / n) + " to " + std::to_string(l.index % n);
     }
     case LinkKind::PcieUp: return where + "gpu " + index + " PCIe up";

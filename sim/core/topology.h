@@ -1,7 +1,8 @@
 // Links of a cluster with ids, and the route of a transfer over them, computed on demand.
 //
-// Each link is one direction with a capacity. A level of switches whose uplinks can carry everything below
-// them can never be a bottleneck and therefore has no link (oversubscription <= 1).
+// Each link is one direction with a capacity. A level of switches whose uplinks can carry
+// everything below them can never be a bottleneck and therefore has no link (oversubscription <=
+// 1).
 #pragma once
 
 #include <array>
@@ -16,14 +17,32 @@
 namespace gputwin {
 
 enum class LinkKind : std::uint8_t {
-  NvLinkUp, NvLinkDown, NvLinkPair, PcieUp, PcieDown, PcieSwitchUp, PcieSwitchDown, HostMemory,
-  NicUp, NicDown, FabricUp, FabricDown, NvmeRead, NvmeWrite
+  NvLinkUp,
+  NvLinkDown,
+  NvLinkPair,
+  PcieUp,
+  PcieDown,
+  PcieSwitchUp,
+  PcieSwitchDown,
+  HostMemory,
+  NicUp,
+  NicDown,
+  FabricUp,
+  FabricDown,
+  NvmeRead,
+  NvmeWrite
 };
 
 /// Which kind of path two GPUs have; decides latencies and protocols.
 enum class PathKind : std::uint8_t { Self, NvLink, Pcie, Network };
 
-enum class CopyKind : std::uint8_t { HostToDevice, DeviceToHost, DeviceToDevice, NvmeToHost, HostToNvme };
+enum class CopyKind : std::uint8_t {
+  HostToDevice,
+  DeviceToHost,
+  DeviceToDevice,
+  NvmeToHost,
+  HostToNvme
+};
 
 struct Link {
   LinkKind kind;
@@ -81,7 +100,8 @@ class Topology {
   std::vector<DeviceKindId> gpu_kind_;
   std::vector<std::int32_t> node_group_;  // row of cluster.groups, by node
   std::vector<std::uint32_t> node_first_link_;
-  std::vector<std::vector<std::uint32_t>> fabric_up_, fabric_down_;  // [level][group x rail]: link or kNone
+  std::vector<std::vector<std::uint32_t>> fabric_up_,
+      fabric_down_;  // [level][group x rail]: link or kNone
 };
 
 }  // namespace gputwin

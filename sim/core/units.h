@@ -1,7 +1,8 @@
 // Physical quantities as types, always in base units: seconds, bytes, floating-point operations.
 //
-// A number enters through a literal (25.0_GBps, 4.0_us, 80_GiB) or an explicit constructor and leaves
-// through .value, only where it is printed or handed to a library. GB is 10^9 bytes, GiB is 2^30 bytes.
+// A number enters through a literal (25.0_GBps, 4.0_us, 80_GiB) or an explicit constructor and
+// leaves through .value, only where it is printed or handed to a library. GB is 10^9 bytes, GiB is
+// 2^30 bytes.
 #pragma once
 
 #include <cmath>
@@ -10,7 +11,8 @@
 
 namespace gputwin {
 
-/// A quantity of dimension `Tag`, stored as `Rep`. Adds, subtracts, compares and scales; nothing else.
+/// A quantity of dimension `Tag`, stored as `Rep`. Adds, subtracts, compares and scales; nothing
+/// else.
 template <class Tag, class Rep>
 struct Quantity {
   Rep value{};
@@ -40,7 +42,8 @@ constexpr Seconds operator/(Flops amount, FlopsPerSecond rate) {
   return Seconds(amount.value / rate.value);
 }
 
-/// Simulated time: whole picoseconds (int64 holds 106 days). Cost terms are Seconds and are rounded once.
+/// Simulated time: whole picoseconds (int64 holds 106 days). Cost terms are Seconds and are rounded
+/// once.
 using Ps = std::int64_t;
 inline constexpr double kPsPerSecond = 1e12;
 
@@ -53,9 +56,15 @@ constexpr Seconds operator""_ms(long double v) { return Seconds(static_cast<doub
 constexpr Seconds operator""_us(long double v) { return Seconds(static_cast<double>(v) * 1e-6); }
 constexpr Seconds operator""_ns(long double v) { return Seconds(static_cast<double>(v) * 1e-9); }
 constexpr Bytes operator""_B(unsigned long long v) { return Bytes(static_cast<std::int64_t>(v)); }
-constexpr Bytes operator""_KiB(unsigned long long v) { return Bytes(static_cast<std::int64_t>(v << 10)); }
-constexpr Bytes operator""_MiB(unsigned long long v) { return Bytes(static_cast<std::int64_t>(v << 20)); }
-constexpr Bytes operator""_GiB(unsigned long long v) { return Bytes(static_cast<std::int64_t>(v << 30)); }
+constexpr Bytes operator""_KiB(unsigned long long v) {
+  return Bytes(static_cast<std::int64_t>(v << 10));
+}
+constexpr Bytes operator""_MiB(unsigned long long v) {
+  return Bytes(static_cast<std::int64_t>(v << 20));
+}
+constexpr Bytes operator""_GiB(unsigned long long v) {
+  return Bytes(static_cast<std::int64_t>(v << 30));
+}
 constexpr Bytes operator""_GB(unsigned long long v) {
   return Bytes(static_cast<std::int64_t>(v) * 1'000'000'000);
 }

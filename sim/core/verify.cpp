@@ -53,7 +53,8 @@ class Verifier {
         continue;
       }
       const Program& p = plan_.programs[rank.program.value];
-      if (rank.slots.size() != p.slots.size()) report("id", where, "does not fill its program's slots");
+      if (rank.slots.size() != p.slots.size())
+        report("id", where, "does not fill its program's slots");
       for (std::size_t s = 0; s < std::min(rank.slots.size(), p.slots.size()); ++s) {
         const std::uint32_t v = rank.slots[s];
         if (v == SlotId::kNone) continue;
@@ -79,7 +80,8 @@ class Verifier {
     if (v.buffer.value >= plan_.buffers.size()) return report("id", where, "names no buffer");
     const Buffer& b = plan_.buffers[v.buffer.value];
     const std::int64_t end = v.rows == 0 ? 0 : v.offset + (v.rows - 1) * v.ld + v.cols;
-    const bool inside = v.offset >= 0 && v.rows >= 0 && v.cols >= 0 && (v.rows <= 1 || v.ld >= v.cols) &&
+    const bool inside = v.offset >= 0 && v.rows >= 0 && v.cols >= 0 &&
+                        (v.rows <= 1 || v.ld >= v.cols) &&
                         (end * bits(v.dtype) + 7) / 8 <= b.bytes.value;
     if (!inside) report("view-outside-buffer", where, "reaches outside buffer " + b.name);
   }
@@ -87,7 +89,8 @@ class Verifier {
   // ---- one program
 
   void program(const Program& p) {
-    std::vector<char> recorded_before(p.events, 0), recorded_ever(p.events, 0), recorded_prologue(p.events, 0);
+    std::vector<char> recorded_before(p.events, 0), recorded_ever(p.events, 0),
+        recorded_prologue(p.events, 0);
     mark_records(p, p.prologue, recorded_prologue);
     mark_records(p, p.body, recorded_ever);
     Liveness live(plan_, p);
@@ -117,28 +120,33 @@ class Verifier {
       }
     }
     const std::string left = live.first_unlike(start, 1);
-    if (!left.empty()) report("alloc-without-free", p.name, "buffer " + left + " is live at the end of the body");
+    if (!left.empty())
+      report("alloc-without-free", p.name, "buffer " + left + " is live at the end of the body");
     const std::string lost = live.first_unlike(start, 0);
     if (!lost.empty()) {
-      report("free-without-alloc", p.name, "buffer " + lost + " is live at the start of the body, not at its end");
+      report("free-without-alloc", p.name,
+             "buffer " + lost + " is live at the start of the body, not at its end");
     }
   }
 
-  void mark_records(const Program& p, const std::vector<Instruction>& list, std::vector<char>& marks) {
+  void mark_records(const Program& p, const std::vector<Instruction>& list,
+                    std::vector<char>& marks) {
     for (const Instruction& in : list) {
-      const bool has_event = in.kind == Kind::Record || in.kind == Kind::Wait || in.kind == Kind::HostWait;
+      const bool has_event =
+          in.kind == Kind::Record || in.kind == Kind::Wait || in.kind == Kind::HostWait;
       if (has_event && in.event >= p.events) report("id", p.name, "uses an event beyond its count");
       if (in.kind == Kind::Record && in.event < p.events) marks[in.event] = 1;
     }
   }
 
-  void wait(const Program& p, std::size_t i, const std::vector<char>& before, const std::vector<char>& ever,
-            const std::vector<char>& prologue) {
+  void wait(const Program& p, std::size_t i, const std::vector<char>& before,
+            const std::vector<char>& ever, const std::vector<char>& prologue) {
     const Instruction& in = p.body[i];
     if (in.event >= p.events) return;
     const std::string event = "event e" + std::to_string(in.event);
     if ((in.flags & kPreviousBody) != 0) {
-      if (!ever[in.event]) report("wait-without-record", at(p, i), event + " is recorded nowhere in the body");
+      if (!ever[in.event])
+        report("wait-without-record", at(p, i), event + " is recorded nowhere in the body");
       if (!prologue[in.event]) {
         report("wait-without-record", at(p, i), event + " is not recorded by the prologue");
       }
@@ -169,7 +177,8 @@ class Verifier {
     void act(const Instruction& in) {
       if (in.kind != Kind::Alloc && in.kind != Kind::Free) return;
       if (in.call >= plan_.buffers.size() || plan_.buffers[in.call].persistent) return;
-      if (frame_fits(in.buffer_id(), in.event)) (*this)(in.buffer_id(), in.event) = in.kind == Kind::Alloc;
+      if (frame_fits(in.buffer_id(), in.event))
+        (*this)(in.buffer_id(), in.event) = in.kind == Kind::Alloc;
     }
     /// First buffer that is live (`now` 1) or dead (0) here and the reverse at `start`.
     std::string first_unlike(const Liveness& start, char now) const {
@@ -194,12 +203,14 @@ class Verifier {
     const Instruction& in = p.body[i];
     if (in.call >= plan_.buffers.size()) return report("id", at(p, i), "names no buffer");
     const Buffer& b = plan_.buffers[in.call];
-    if (b.persistent) return report("alloc-of-persistent", at(p, i), b.name + " is live all the time");
+    if (b.persistent)
+      return report("alloc-of-persistent", at(p, i), b.name + " is live all the time");
     if (!live.frame_fits(in.buffer_id(), in.event)) return report("id", at(p, i), "names no frame");
     char& now = live(in.buffer_id(), in.event);
     const bool alloc = in.kind == Kind::Alloc;
     if (alloc == (now != 0)) {
-      report(alloc ? "alloc-of-live" : "free-of-dead", at(p, i), b.name + (alloc ? " is live" : " is not live"));
+      report(alloc ? "alloc-of-live" : "free-of-dead", at(p, i),
+             b.name + (alloc ? " is live" : " is not live"));
     }
     now = alloc ? 1 : 0;
   }
@@ -208,7 +219,8 @@ class Verifier {
     const Instruction& in = p.body[i];
     if (in.call >= plan_.calls.size()) return report("id", at(p, i), "names no call");
     const Call& call = plan_.calls[in.call];
-    const bool communicates = in.kind == Kind::Collective || in.kind == Kind::Send || in.kind == Kind::Recv;
+    const bool communicates =
+        in.kind == Kind::Collective || in.kind == Kind::Send || in.kind == Kind::Recv;
     if (communicates) {
       if (call.op.slot.value >= p.slots.size()) return report("id", at(p, i), "names no slot");
       if (p.slots[call.op.slot.value].peer != (in.kind != Kind::Collective)) {
@@ -249,7 +261,8 @@ class Verifier {
     return {call.op.kind, bytes, call.op.reduce_max, call.op.root};
   }
 
-  using Slots = std::vector<std::uint32_t>;  // slots of a program that mean one communicator or peer
+  using Slots =
+      std::vector<std::uint32_t>;  // slots of a program that mean one communicator or peer
   using Sequences = std::map<std::pair<std::uint32_t, Slots>, std::vector<Step>>;
 
   const std::vector<Step>& sequence(Sequences& cache, ProgramId p, const Slots& slots, Kind kind) {
@@ -309,7 +322,8 @@ class Verifier {
         if (p.slots[s].peer || rank.slots[s] == SlotId::kNone) continue;
         const std::vector<RankId>& members = sorted[rank.slots[s]];
         if (!std::binary_search(members.begin(), members.end(), RankId(r))) {
-          report("not-a-member", "rank " + std::to_string(r), "is no member of the communicator in slot " + p.slots[s].name);
+          report("not-a-member", "rank " + std::to_string(r),
+                 "is no member of the communicator in slot " + p.slots[s].name);
         }
       }
     }
@@ -324,8 +338,8 @@ class Verifier {
       return std::string(to_string(s[n].kind)) + " of " + std::to_string(s[n].bytes) + " bytes";
     };
     report("collective-mismatch", comm.name + " #" + std::to_string(n),
-           "rank " + std::to_string(a.value) + " has " + describe(x) + ", rank " + std::to_string(b.value) +
-               " has " + describe(y));
+           "rank " + std::to_string(a.value) + " has " + describe(x) + ", rank " +
+               std::to_string(b.value) + " has " + describe(y));
   }
 
   void conserve_bytes(const Communicator& comm, ProgramId program, const Slots& slots) {
@@ -337,12 +351,15 @@ class Verifier {
       const Call& call = plan_.calls[in.call];
       if (std::find(slots.begin(), slots.end(), call.op.slot.value) == slots.end()) continue;
       const std::int64_t read = bytes_of(call.reads), written = bytes_of(call.writes);
-      const bool gather = call.op.kind == OpKind::AllGather, scatter = call.op.kind == OpKind::ReduceScatter;
-      const bool ok = gather ? written == read * n : scatter ? read == written * n : read == written;
+      const bool gather = call.op.kind == OpKind::AllGather,
+                 scatter = call.op.kind == OpKind::ReduceScatter;
+      const bool ok = gather    ? written == read * n
+                      : scatter ? read == written * n
+                                : read == written;
       if (!ok) {
         report("bytes-not-conserved", comm.name + " " + plan_.full_name(in),
-               "reads " + std::to_string(read) + " and writes " + std::to_string(written) + " bytes on " +
-                   std::to_string(n) + " members");
+               "reads " + std::to_string(read) + " and writes " + std::to_string(written) +
+                   " bytes on " + std::to_string(n) + " members");
       }
     }
   }
@@ -360,10 +377,13 @@ class Verifier {
       peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
       for (const std::uint32_t peer : peers) {
         const Rank& other = plan_.ranks[peer];
-        const auto& sent = sequence(sends, rank.program, slots_meaning(rank, peer, true), Kind::Send);
-        const auto& got = sequence(receives, other.program, slots_meaning(other, r, true), Kind::Recv);
+        const auto& sent =
+            sequence(sends, rank.program, slots_meaning(rank, peer, true), Kind::Send);
+        const auto& got =
+            sequence(receives, other.program, slots_meaning(other, r, true), Kind::Recv);
         const auto same = [](const Step& a, const Step& b) { return a.bytes == b.bytes; };
-        if (sent.size() == got.size() && std::equal(sent.begin(), sent.end(), got.begin(), same)) continue;
+        if (sent.size() == got.size() && std::equal(sent.begin(), sent.end(), got.begin(), same))
+          continue;
         report("message-mismatch", "rank " + std::to_string(r) + " to " + std::to_string(peer),
                std::to_string(sent.size()) + " sends meet " + std::to_string(got.size()) +
                    " receives of other count or size");

@@ -21,11 +21,11 @@ struct Transformer {
   std::string name;
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
-  std::int64_t heads = 0;      // query heads
-  std::int64_t kv_heads = 0;   // < heads: grouped-query attention
-  std::int64_t head_dim = 0;   // usually hidden / heads
-  std::int64_t ffn = 0;        // inner width of the MLP (of one of the two branches when gated)
-  std::int64_t vocab = 0;      // after padding
+  std::int64_t heads = 0;          // query heads
+  std::int64_t kv_heads = 0;       // < heads: grouped-query attention
+  std::int64_t head_dim = 0;       // usually hidden / heads
+  std::int64_t ffn = 0;            // inner width of the MLP (of one of the two branches when gated)
+  std::int64_t vocab = 0;          // after padding
   std::int64_t max_positions = 0;  // rows of the learned position table; 0 with other positions
   Activation activation = Activation::Gelu;
   Positions positions = Positions::Learned;
@@ -44,7 +44,8 @@ struct Transformer {
   std::int64_t parameters() const;            // the whole model, tied embeddings counted once
 };
 
-/// One layer of a LayerGraph, for one sample. Lowered by strategies/lowering/layer_graph (hybrid issue).
+/// One layer of a LayerGraph, for one sample. Lowered by strategies/lowering/layer_graph (hybrid
+/// issue).
 struct GraphLayer {
   std::string name;
   Flops forward{};

@@ -24,10 +24,10 @@ bool is_pair(Kind kind) { return kind == Kind::Send || kind == Kind::Recv; }
 
 /// One Record of the program, with all that its slot needs to know.
 struct RecordUse {
-  std::uint32_t at = 0;                 // position in the program
-  std::uint32_t last_wait = 0;          // position of the last Wait of the same body
-  bool waited = false, kept = false;    // kept: waited for across bodies, its slot is never reused
-  std::uint32_t position = 0;           // in the ops of its stream
+  std::uint32_t at = 0;               // position in the program
+  std::uint32_t last_wait = 0;        // position of the last Wait of the same body
+  bool waited = false, kept = false;  // kept: waited for across bodies, its slot is never reused
+  std::uint32_t position = 0;         // in the ops of its stream
   std::uint32_t slot = kNoRow;
   std::vector<std::pair<std::uint8_t, std::uint32_t>> waits;  // stream and position of its Waits
 };
@@ -370,9 +370,7 @@ class Compiler {
     constexpr std::size_t kLook = 64;
     for (std::size_t k = 0; k < std::min(kLook, retired_.size()); ++k) {
       const RecordUse& record = records_[retired_[k]];
-      const auto over = [&](const auto& wait) {
-        return clocks_[stream][wait.first] > wait.second;
-      };
+      const auto over = [&](const auto& wait) { return clocks_[stream][wait.first] > wait.second; };
       if (!std::all_of(record.waits.begin(), record.waits.end(), over)) continue;
       const std::uint32_t slot = record.slot;
       retired_.erase(retired_.begin() + static_cast<std::ptrdiff_t>(k));

@@ -15,15 +15,7 @@
 
 namespace gputwin::engine {
 
-enum class OpCode : std::uint8_t {
-  Kernel,
-  HostTask,
-  Collective,
-  PointToPoint,
-  Copy,
-  Record,
-  Wait
-};
+enum class OpCode : std::uint8_t { Kernel, HostTask, Collective, PointToPoint, Copy, Record, Wait };
 
 /// StreamOp flags.
 enum : std::uint16_t {
@@ -123,10 +115,10 @@ struct CompiledProgram {
   std::vector<std::uint8_t> task_stream;  // by task
   std::uint32_t prologue_tasks = 0, body_tasks = 0;
   std::uint32_t event_slots = 0;
-  std::uint32_t banks = 1;           // copies of the slots: bodies in flight at the same time
-  std::uint32_t compute_stream = 0;  // the first of kind Compute; the breakdown follows it
-  std::uint32_t compute_streams = 0;        // mask
-  std::uint32_t overlapping_streams = 0;    // mask: with collectives marked kMayOverlap
+  std::uint32_t banks = 1;                // copies of the slots: bodies in flight at the same time
+  std::uint32_t compute_stream = 0;       // the first of kind Compute; the breakdown follows it
+  std::uint32_t compute_streams = 0;      // mask
+  std::uint32_t overlapping_streams = 0;  // mask: with collectives marked kMayOverlap
   Ps launch = 0, communication_launch = 0;  // host time per task
 
   const Instruction& instruction(std::uint32_t position) const {

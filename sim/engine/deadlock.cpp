@@ -48,8 +48,8 @@ std::string StreamCore::stuck_on(const RankState& rank, Deadlock::Blocked& block
       const StreamOp& op = program.streams[s].ops[stream.pc];
       const Instruction& instruction = program.instruction(op.instruction);
       const bool event = kind == Block::Event;
-      blocked.instruction = event ? "wait e" + std::to_string(instruction.event)
-                                  : plan_.full_name(instruction);
+      blocked.instruction =
+          event ? "wait e" + std::to_string(instruction.event) : plan_.full_name(instruction);
       blocked.instruction += " on " + program.source->streams[s].name;
       if (event) return event_name(program.waits[op.operand]);
       return missing_partner(rank, op, stream.body);

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <simgrid/s4u.hpp>
-#include <simgrid/version.h>
+
+#include <simgrid/version.h>  // needs what s4u.hpp defines
 
 #include <simgrid/kernel/resource/Model.hpp>
 #include <simgrid/kernel/routing/NetPoint.hpp>

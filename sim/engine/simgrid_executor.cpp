@@ -89,7 +89,7 @@ class Simulation final {
   StreamCore* core_ = nullptr;
   double origin_ = 0;  // SimGrid's clock at the start of the run
   int zones_made_ = 0, links_made_ = 0;
-  std::vector<s4u::Link*> link_;  // by LinkId
+  std::vector<s4u::Link*> link_;                         // by LinkId
   std::map<double, std::vector<s4u::Link*>> free_caps_;  // by rate: caps no flow uses
   struct InFlight {
     s4u::CommPtr comm;
@@ -288,8 +288,8 @@ ExecutionOutcome SimgridExecutor::run(const Plan& plan, const CostModel& costs,
                                       const Topology& topology, const RunOptions& options,
                                       EventSink* sink) {
   const auto began = std::chrono::steady_clock::now();
-  const Folding folding = options.fold == Fold::Auto ? fold(plan, topology, costs)
-                                                     : identity_folding(plan, topology);
+  const Folding folding =
+      options.fold == Fold::Auto ? fold(plan, topology, costs) : identity_folding(plan, topology);
   StreamCore core(plan, costs, topology, folding, options, sink);
   Simulation::of_this_process().run(core);
   if (core.cancelled()) return Cancelled{};

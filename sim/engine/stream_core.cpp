@@ -208,8 +208,7 @@ bool StreamCore::host_can_run(const RankState& rank) const {
     case Block::Issue:
       return issues_[rank.first_issue + ((rank.host.task - rank.depth) & rank.issue_mask)] >= 0;
     case Block::Event: {
-      const EventWait& wait =
-          rank.program->waits[rank.program->host_waits[rank.host.next_wait]];
+      const EventWait& wait = rank.program->waits[rank.program->host_waits[rank.host.next_wait]];
       return recorded(rank, wait, rank.host.body);
     }
     case Block::Meeting:
@@ -438,8 +437,7 @@ void StreamCore::run_record(RankState& rank, StreamState& stream, const StreamOp
 bool StreamCore::may_be_slowed(const RankState& rank, std::uint8_t s) const {
   const CompiledProgram& program = *rank.program;
   if (program.compute_streams != (1u << s)) return (program.compute_streams >> s & 1u) != 0;
-  for (std::uint32_t mask = program.overlapping_streams & ~(1u << s); mask != 0;
-       mask &= mask - 1) {
+  for (std::uint32_t mask = program.overlapping_streams & ~(1u << s); mask != 0; mask &= mask - 1) {
     const auto other = static_cast<std::uint8_t>(std::countr_zero(mask));
     const StreamState& stream = stream_of(rank, other);
     switch (stream.block) {
@@ -500,8 +498,7 @@ void StreamCore::finish_kernel(std::uint32_t row, Ps now) {
 void StreamCore::activate(std::uint32_t m, std::int32_t by, Ps now) {
   for (const Arrival arrival : meetings_[m].arrivals) {
     RankState& rank = ranks_[arrival.state];
-    const bool switches =
-        std::min(rank.active_collectives, rank.active_collectives + by) == 0;
+    const bool switches = std::min(rank.active_collectives, rank.active_collectives + by) == 0;
     std::uint32_t running = switches ? rank.program->compute_streams : 0;
     for (std::uint32_t mask = running; mask != 0; mask &= mask - 1) {
       const auto s = static_cast<std::uint8_t>(std::countr_zero(mask));

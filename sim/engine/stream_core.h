@@ -38,10 +38,10 @@ struct SharedFlow {
 /// Why a stream does not go on.
 enum class Block : std::uint8_t {
   Ready,
-  Issue,     // the host has not issued its next task
-  Event,     // a Record has not happened
-  Meeting,   // partners are missing or the transfer is under way
-  Running,   // a kernel whose end may still move
+  Issue,    // the host has not issued its next task
+  Event,    // a Record has not happened
+  Meeting,  // partners are missing or the transfer is under way
+  Running,  // a kernel whose end may still move
   Finished
 };
 
@@ -136,7 +136,8 @@ class StreamCore {
   void at(Ps now);
   void flow_done(std::uint64_t id, Ps now);
   std::vector<SharedFlow>& started() { return started_; }
-  /// Flows in SimGrid that nobody shares a link with any more: it may hand them back by `flow_alone`.
+  /// Flows in SimGrid that nobody shares a link with any more: it may hand them back by
+  /// `flow_alone`.
   std::vector<std::uint64_t>& alone_again() { return alone_again_; }
   /// Takes a flow back from SimGrid with the bytes it still has to move. False: it is as good as
   /// over and stays where it is.
@@ -278,9 +279,9 @@ class StreamCore {
   std::vector<std::uint64_t> alone_again_;
 
   std::uint32_t bodies_wanted_ = 1;
-  std::vector<BodyRecord> records_;         // by simulated rank, body (0: prologue)
-  std::vector<std::uint32_t> ranks_ended_;  // by body
-  std::vector<Ps> body_end_;                // of complete bodies; [0]: prologue
+  std::vector<BodyRecord> records_;                  // by simulated rank, body (0: prologue)
+  std::vector<std::uint32_t> ranks_ended_;           // by body
+  std::vector<Ps> body_end_;                         // of complete bodies; [0]: prologue
   std::vector<std::int64_t> flows_, simgrid_flows_;  // by body
   bool stopped_ = false, cancelled_ = false, converged_ = true;
   std::uint32_t bodies_done_ = 0;

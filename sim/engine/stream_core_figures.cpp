@@ -10,9 +10,7 @@ namespace {
 
 Ps& part(Breakdown& parts, Part which) { return parts[static_cast<std::size_t>(which)]; }
 
-bool is_exposed(Part cause) {
-  return cause >= Part::ExposedTp && cause <= Part::ExposedCp;
-}
+bool is_exposed(Part cause) { return cause >= Part::ExposedTp && cause <= Part::ExposedCp; }
 
 /// Splits the gap [from, until) by what ended it. A communication: while it moved data it was
 /// exposed, while it waited for partners there was a bubble, before that whatever kept it from
@@ -66,8 +64,7 @@ void StreamCore::report_flow(const Meeting& meeting, const PatternFlow& flow, Ps
 
 void StreamCore::report_lone_flows(Meeting& meeting) {
   if (sink_ == nullptr) return;
-  const std::span<const PatternFlow> flows =
-      transfers_.flows(transfers_.pattern(meeting.pattern));
+  const std::span<const PatternFlow> flows = transfers_.flows(transfers_.pattern(meeting.pattern));
   for (std::uint32_t f = 0; f < flows.size(); ++f) {
     if (!meeting.promoted.empty() && meeting.promoted[f]) continue;
     report_flow(meeting, flows[f], meeting.start, lone_end_of(meeting, f));
@@ -132,10 +129,9 @@ Breakdown StreamCore::breakdown(std::size_t state, Ps iteration) const {
     return parts;
   }
   // This rank took longer than the period, which is still changing: shorten what stands last.
-  static constexpr Part kOrder[] = {Part::Bubble,    Part::Host,      Part::CopyStall,
-                                    Part::ExposedCp, Part::ExposedEp, Part::ExposedPp,
-                                    Part::ExposedDp, Part::ExposedTp, Part::Optimizer,
-                                    Part::Compute};
+  static constexpr Part kOrder[] = {
+      Part::Bubble,    Part::Host,      Part::CopyStall, Part::ExposedCp, Part::ExposedEp,
+      Part::ExposedPp, Part::ExposedDp, Part::ExposedTp, Part::Optimizer, Part::Compute};
   for (const Part p : kOrder) {
     const Ps cut = std::min(part(parts, p), -left);
     part(parts, p) -= cut;
@@ -164,9 +160,8 @@ Execution StreamCore::result(const Plan& plan, const Folding& folding) const {
   for (const RankState& rank : ranks_) {
     const CompiledProgram& program = *rank.program;
     stats.tasks += program.prologue_tasks + std::int64_t{program.body_tasks} * n;
-    stats.instructions +=
-        static_cast<std::int64_t>(program.source->prologue.size()) +
-        static_cast<std::int64_t>(program.source->body.size()) * n;
+    stats.instructions += static_cast<std::int64_t>(program.source->prologue.size()) +
+                          static_cast<std::int64_t>(program.source->body.size()) * n;
   }
   for (std::uint32_t body = 0; body <= n; ++body) {
     stats.flows += flows_[body];

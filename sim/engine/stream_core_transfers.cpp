@@ -15,8 +15,7 @@ constexpr Ps kWorthTakingBack = 1'000;
 }  // namespace
 
 /// A communication or copy is reached. False: the stream has to wait for its end.
-bool StreamCore::arrive(RankState& rank, StreamState& stream, const StreamOp& op,
-                        std::uint8_t s) {
+bool StreamCore::arrive(RankState& rank, StreamState& stream, const StreamOp& op, std::uint8_t s) {
   const std::uint32_t task = task_number(rank, stream.body, op.task);
   if (task >= rank.host.task) {
     stream.block = Block::Issue;
@@ -282,7 +281,8 @@ void StreamCore::leave_simgrid(std::uint64_t id) {
   }
 }
 
-// Only flows whose rate alone is known by themselves can go back: those of a pattern without shared links.
+// Only flows whose rate alone is known by themselves can go back: those of a pattern without shared
+// links.
 void StreamCore::note_alone(std::uint64_t id) {
   const Pattern& pattern = transfers_.pattern(meetings_[id >> 32].pattern);
   if (all_simgrid_ || !pattern.exact || !pattern.disjoint) return;
@@ -349,8 +349,8 @@ void StreamCore::finish_communication(Arrival arrival, Ps ready, Ps end) {
     const std::uint32_t site =
         op.code == OpCode::Copy ? op.operand : program.collectives[op.operand].site;
     stream.cause = program.sites[site].part;
-    finish_task(rank, stream, task_number(rank, stream.body, op.task), op.instruction,
-                stream.start, ended);
+    finish_task(rank, stream, task_number(rank, stream.body, op.task), op.instruction, stream.start,
+                ended);
   }
   stream.block = Block::Ready;
   ++stream.pc;
@@ -393,8 +393,7 @@ void StreamCore::at(Ps now) {
 
 void StreamCore::handle(const Entry& entry) {
   const bool kernel = entry.kind == EventKind::KernelEnd;
-  const std::uint32_t version =
-      kernel ? streams_[entry.id].version : meetings_[entry.id].version;
+  const std::uint32_t version = kernel ? streams_[entry.id].version : meetings_[entry.id].version;
   if (entry.version != version) return;
   switch (entry.kind) {
     case EventKind::KernelEnd:

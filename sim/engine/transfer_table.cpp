@@ -68,8 +68,7 @@ std::uint32_t TransferTable::communicator_channel(CommunicatorId communicator) {
   channel = static_cast<std::uint32_t>(channels_.size());
   Channel made;
   made.communicator = communicator;
-  made.participants =
-      static_cast<std::uint32_t>(folding_.participants[communicator.value].size());
+  made.participants = static_cast<std::uint32_t>(folding_.participants[communicator.value].size());
   channels_.push_back(made);
   overlaps_itself_.push_back(false);
   return channel;
@@ -120,8 +119,7 @@ std::uint32_t TransferTable::add_pattern(std::uint32_t channel, const Collective
   for (const FlowEdge& edge : schedule.edges) {
     if (edge.bytes.value == 0) continue;
     const RankId from = members[edge.from], to = members[edge.to];
-    const Route route =
-        topology_.route(plan_.ranks[from.value].gpu, plan_.ranks[to.value].gpu);
+    const Route route = topology_.route(plan_.ranks[from.value].gpu, plan_.ranks[to.value].gpu);
     add_flow(from, to, edge.bytes, route, pattern);
   }
   share_links(pattern, schedule.latency);
@@ -232,8 +230,8 @@ bool TransferTable::rates_are_final(const Pattern& pattern) const {
   return true;
 }
 
-/// A scalar summed over a whole cluster is thousands of flows that fit between two packets of any other
-/// transfer. Taking them as alone is off by at most their own moving time per flow they meet.
+/// A scalar summed over a whole cluster is thousands of flows that fit between two packets of any
+/// other transfer. Taking them as alone is off by at most their own moving time per flow they meet.
 constexpr std::uint32_t kManyFlows = 1'000;
 constexpr Ps kNoTime = 10'000;  // 10 ns
 

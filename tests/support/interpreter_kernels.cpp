@@ -81,9 +81,9 @@ struct Heads {
   }
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(d)); }
 
-  template <
-      class Visit>  // visit(query offset, key offset, score offset) for every (query, key) pair
-  void each(Visit visit) const {
+  template <class Visit>  // visit(query offset, key offset, score offset) for every (query, key)
+                          // pair
+                          void each(Visit visit) const {
     for (std::int64_t n = 0; n < b; ++n) {
       for (std::int64_t h = 0; h < a; ++h) {
         for (std::int64_t i = 0; i < s; ++i) {

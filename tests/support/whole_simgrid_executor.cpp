@@ -1,9 +1,10 @@
 #include "tests/support/whole_simgrid_executor.h"
 
 #include <xbt/log.h>
+#include <simgrid/s4u.hpp>
+
 #include <simgrid/kernel/routing/NetPoint.hpp>
 #include <simgrid/kernel/routing/NetZoneImpl.hpp>
-#include <simgrid/s4u.hpp>
 
 #include <algorithm>
 #include <cmath>

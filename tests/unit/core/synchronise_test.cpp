@@ -29,14 +29,17 @@ std::string body_after_synchronise(const char* text) {
   synchronise(plan, plan.programs[0]);
   std::string kinds;
   for (const Instruction& i : plan.programs[0].body) {
-    if (i.kind == Kind::Record) kinds += " r" + std::to_string(i.stream) + "e" + std::to_string(i.event);
-    if (i.kind == Kind::Wait) kinds += " w" + std::to_string(i.stream) + "e" + std::to_string(i.event);
+    if (i.kind == Kind::Record)
+      kinds += " r" + std::to_string(i.stream) + "e" + std::to_string(i.event);
+    if (i.kind == Kind::Wait)
+      kinds += " w" + std::to_string(i.stream) + "e" + std::to_string(i.event);
     if (is_task(i.kind)) kinds += " t" + std::to_string(i.stream);
   }
   return kinds;
 }
 
-// The reduction waits for the first GEMM; only the consumer waits for the reduction, not the GEMM between.
+// The reduction waits for the first GEMM; only the consumer waits for the reduction, not the GEMM
+// between.
 TEST(Synchronise, WaitsOnlyWhereViewsConflict) {
   EXPECT_EQ(body_after_synchronise(kProducerReduceConsumer), " t0 r0e0 w1e0 t1 r1e1 t0 w0e1 t0");
 }
@@ -81,7 +84,8 @@ TEST(PlaceMemory, LivesFromFirstToLastUse) {
   EXPECT_TRUE(verify(plan, Depth::Races).empty());
 }
 
-// Three streams in a chain: compute -> a -> b. b needs only a's event, which carries compute's order along.
+// Three streams in a chain: compute -> a -> b. b needs only a's event, which carries compute's
+// order along.
 TEST(Synchronise, LeavesOutWaitsThatAChainImplies) {
   const std::string body = body_after_synchronise(R"(
 buffer x 1x8 f32 framed

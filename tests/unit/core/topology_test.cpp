@@ -8,7 +8,8 @@ namespace {
 using namespace literals;
 
 // `nodes` DGX-like nodes of eight GPUs with one 25 GB/s adapter each.
-Cluster dgx(std::int32_t nodes, std::vector<FabricLevel> levels, bool rails, std::int32_t nics = 8) {
+Cluster dgx(std::int32_t nodes, std::vector<FabricLevel> levels, bool rails,
+            std::int32_t nics = 8) {
   NodeType type;
   type.device = "a100-sxm-80gb";
   type.gpus = 8;
@@ -41,7 +42,8 @@ TEST(Topology, LeavesOutLinksThatCannotBeBottlenecks) {
   EXPECT_EQ(path_of(t, 0, 24), "node 0 nic 0 up > node 3 nic 0 down");
 }
 
-// Four nodes per leaf and rail, 4:1 oversubscribed: uplink 4 x 25 / 4 = 25 GB/s, used only across leaves.
+// Four nodes per leaf and rail, 4:1 oversubscribed: uplink 4 x 25 / 4 = 25 GB/s, used only across
+// leaves.
 TEST(Topology, PassesOversubscribedUplinksAcrossLeaves) {
   const Topology t(dgx(8, {{4, 4.0}, {8, 1.0}}, true));
   EXPECT_EQ(path_of(t, 0, 24), "node 0 nic 0 up > node 3 nic 0 down");
@@ -68,7 +70,8 @@ TEST(Topology, CopiesPassTheSharedPcieSwitch) {
   EXPECT_NE(a.links[2], b.links[2]);
 }
 
-// A ring of eight over NVSwitch: every GPU sends 2 x 7/8 x 80 MB = 140 MB at 300 GB/s; 10 us of steps.
+// A ring of eight over NVSwitch: every GPU sends 2 x 7/8 x 80 MB = 140 MB at 300 GB/s; 10 us of
+// steps.
 TEST(ClosedForm, IsLatencyPlusTheSlowestLink) {
   const Topology t(dgx(1, {}, false));
   CollectiveSchedule ring;

@@ -8,7 +8,8 @@ namespace gputwin {
 namespace {
 
 // Two ranks; each test puts its own bodies into the two programs.
-std::vector<Violation> check(const std::string& body0, const std::string& body1, Depth depth = Depth::Races) {
+std::vector<Violation> check(const std::string& body0, const std::string& body1,
+                             Depth depth = Depth::Races) {
   const std::string head = R"(
 buffer x 4x8 f32 framed
 buffer w 8x8 f32 class=weights persistent
@@ -23,9 +24,10 @@ communicator d 0 1
   slot peer pp peer
 body
 )";
-  return verify(parse_plan(head + "program p frames=1" + program + body0 + "\nprogram q frames=1" + program +
-                           body1 + "\nrank p gpu=0 c=c d=d peer=1\nrank q gpu=1 c=c d=d peer=0\n"),
-                depth);
+  return verify(
+      parse_plan(head + "program p frames=1" + program + body0 + "\nprogram q frames=1" + program +
+                 body1 + "\nrank p gpu=0 c=c d=d peer=1\nrank q gpu=1 c=c d=d peer=0\n"),
+      depth);
 }
 
 std::string first_rule(const std::vector<Violation>& v) { return v.empty() ? "" : v.front().rule; }
@@ -39,16 +41,19 @@ TEST(Verify, FindsCollectivesThatDoNotMatch) {
   EXPECT_EQ(first_rule(check("collective comm R/sum all_reduce n=64 slot=c : w : w",
                              "collective comm R/sum all_reduce n=32 slot=c : w[0:4] : w[0:4]")),
             "collective-mismatch");
-  EXPECT_EQ(first_rule(check("collective comm R/sum all_reduce n=64 slot=c : w : w", "")), "collective-mismatch");
+  EXPECT_EQ(first_rule(check("collective comm R/sum all_reduce n=64 slot=c : w : w", "")),
+            "collective-mismatch");
 }
 
 TEST(Verify, FindsSendsWithoutReceives) {
-  EXPECT_EQ(first_rule(check("send comm P/x send_to n=64 slot=peer : w :", "")), "message-mismatch");
+  EXPECT_EQ(first_rule(check("send comm P/x send_to n=64 slot=peer : w :", "")),
+            "message-mismatch");
 }
 
 TEST(Verify, FindsWaitsWithoutRecord) {
   EXPECT_EQ(first_rule(check("wait comm e0\nrecord compute e0", "")), "wait-without-record");
-  EXPECT_EQ(first_rule(check("record compute e0\nwait comm e0 previous", "")), "wait-without-record");
+  EXPECT_EQ(first_rule(check("record compute e0\nwait comm e0 previous", "")),
+            "wait-without-record");
 }
 
 TEST(Verify, FindsUseOutsideLifetime) {
@@ -56,7 +61,8 @@ TEST(Verify, FindsUseOutsideLifetime) {
   EXPECT_EQ(first_rule(check("alloc x @0", "")), "alloc-without-free");
   EXPECT_EQ(first_rule(check("free x @0", "")), "free-of-dead");
   EXPECT_EQ(first_rule(check("alloc x @0\nalloc x @0\nfree x @0", "")), "alloc-of-live");
-  EXPECT_EQ(first_rule(check("alloc x @0\nkernel compute F/z zero n=32 : : x\nfree x @0", "")), "frame");
+  EXPECT_EQ(first_rule(check("alloc x @0\nkernel compute F/z zero n=32 : : x\nfree x @0", "")),
+            "frame");
 }
 
 TEST(Verify, FindsGathersThatLoseBytes) {
@@ -65,7 +71,8 @@ TEST(Verify, FindsGathersThatLoseBytes) {
 }
 
 TEST(Verify, FindsRacesBetweenStreams) {
-  const std::string racy = "kernel compute F/z zero n=64 : : w\ncollective comm R/s all_reduce n=64 slot=c : w : w";
+  const std::string racy =
+      "kernel compute F/z zero n=64 : : w\ncollective comm R/s all_reduce n=64 slot=c : w : w";
   const std::string sound =
       "kernel compute F/z zero n=64 : : w\nrecord compute e0\nwait comm e0\n"
       "collective comm R/s all_reduce n=64 slot=c : w : w";
@@ -82,7 +89,8 @@ TEST(Verify, FindsDeadlocksAcrossCommunicators) {
   EXPECT_EQ(first_rule(check(c + d, c + d)), "");
 }
 
-// Two ranks that send before they receive on one stream block each other, unless the pair is grouped.
+// Two ranks that send before they receive on one stream block each other, unless the pair is
+// grouped.
 TEST(Verify, FindsRendezvousDeadlocks) {
   const std::string send = "send comm P/s send_to n=64 slot=peer : w :";
   const std::string receive = "recv comm P/r recv_from n=64 slot=peer : : w";

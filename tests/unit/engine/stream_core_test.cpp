@@ -69,9 +69,8 @@ TEST(Events, OrderStreams) {
 TEST(Events, AWaitMeansTheLatestRecordBeforeIt) {
   const Execution run = World{}.run(
       "program p\n  stream compute compute\n  stream side communication\nbody\n" +
-      kernel("compute", 2) +
-      "  record compute e0\n  wait side e0\n" + kernel("side", 1) + kernel("compute", 20) +
-      "  record compute e0\n" + "rank p gpu=0\n");
+      kernel("compute", 2) + "  record compute e0\n  wait side e0\n" + kernel("side", 1) +
+      kernel("compute", 20) + "  record compute e0\n" + "rank p gpu=0\n");
   EXPECT_EQ(run.makespan, 22 * kUs);
 }
 
@@ -93,11 +92,11 @@ TEST(Collective, StartsWhenTheLastMemberArrives) {
       "  collective tp F/L0/ar all_reduce n=125000 slot=tp : :\n"
       "  record tp e1\n  wait compute e1\n" +
       kernel("compute", 1);
-  const Execution run = world.run(kPairOfRanks + kernel("compute", 3) + rest +
-                                  "program b\n  stream compute compute\n  stream tp communication\n"
-                                  "  slot tp tp\nbody\n" +
-                                  kernel("compute", 8) + rest +
-                                  "rank a gpu=0 tp=tp\nrank b gpu=1 tp=tp\n");
+  const Execution run =
+      world.run(kPairOfRanks + kernel("compute", 3) + rest +
+                "program b\n  stream compute compute\n  stream tp communication\n"
+                "  slot tp tp\nbody\n" +
+                kernel("compute", 8) + rest + "rank a gpu=0 tp=tp\nrank b gpu=1 tp=tp\n");
   EXPECT_THAT(run.rank_end, ElementsAre(12 * kUs, 12 * kUs));
   EXPECT_EQ(part(run, 0, Part::Bubble), 5 * kUs);
   EXPECT_EQ(part(run, 0, Part::ExposedTp), 3 * kUs);
@@ -149,8 +148,7 @@ TEST(Interference, SlowsKernelsUnderACollective) {
                            "  record compute e0\n  wait tp e0\n"
                            "  collective tp F/L0/ar all_reduce n=125000 slot=tp : :\n" +
                            kernel("compute", 20);
-  const Execution run =
-      world.run(kPairOfRanks + body + "rank a gpu=0 tp=tp\nrank a gpu=1 tp=tp\n");
+  const Execution run = world.run(kPairOfRanks + body + "rank a gpu=0 tp=tp\nrank a gpu=1 tp=tp\n");
   EXPECT_NEAR(static_cast<double>(run.makespan), 25e6 + 2e6 / 3, 1);
 }
 
@@ -172,9 +170,9 @@ TEST(Interference, ComesFromPeersThatArriveLate) {
 }
 
 TEST(Factors, AStragglerIsSlowerByItsFactor) {
-  const Execution run = World{}.run("program p\n  stream compute compute\nbody\n" +
-                                    kernel("compute", 10) +
-                                    "rank p gpu=0\nrank p gpu=1 slowdown=1.2\n");
+  const Execution run =
+      World{}.run("program p\n  stream compute compute\nbody\n" + kernel("compute", 10) +
+                  "rank p gpu=0\nrank p gpu=1 slowdown=1.2\n");
   EXPECT_THAT(run.rank_end, ElementsAre(10 * kUs, 12 * kUs));
   EXPECT_EQ(run.last_rank, RankId(1));
   EXPECT_EQ(part(run, 0, Part::Bubble), 2 * kUs);
@@ -207,8 +205,8 @@ TEST(Bodies, OneIsEnoughWhereNothingCrosses) {
 
 // Nothing computes after the all-reduce that runs last: its time beyond the kernel is exposed.
 TEST(Breakdown, TailUnderTheLastCommunicationIsExposed) {
-  const std::string body = "  collective tp F/L0/ar all_reduce n=125000 slot=tp : :\n" +
-                           kernel("compute", 1);
+  const std::string body =
+      "  collective tp F/L0/ar all_reduce n=125000 slot=tp : :\n" + kernel("compute", 1);
   const Execution run =
       World{}.run(kPairOfRanks + body + "rank a gpu=0 tp=tp\nrank a gpu=1 tp=tp\n");
   EXPECT_EQ(run.makespan, 2 * kUs);
@@ -216,11 +214,11 @@ TEST(Breakdown, TailUnderTheLastCommunicationIsExposed) {
 }
 
 TEST(Deadlocks, NameWhoIsMissing) {
-  const Deadlock deadlock = World{}.deadlock(
-      std::string(kPairOfRanks) +
-      "  collective tp F/L0/ar all_reduce n=125000 slot=tp : :\n"
-      "program b\n  stream compute compute\n  slot tp tp\nbody\n" +
-      kernel("compute", 1) + "rank a gpu=0 tp=tp\nrank b gpu=1 tp=tp\n");
+  const Deadlock deadlock =
+      World{}.deadlock(std::string(kPairOfRanks) +
+                       "  collective tp F/L0/ar all_reduce n=125000 slot=tp : :\n"
+                       "program b\n  stream compute compute\n  slot tp tp\nbody\n" +
+                       kernel("compute", 1) + "rank a gpu=0 tp=tp\nrank b gpu=1 tp=tp\n");
   ASSERT_EQ(deadlock.total, 1);
   EXPECT_EQ(deadlock.ranks[0].rank, RankId(0));
   EXPECT_THAT(deadlock.ranks[0].instruction, HasSubstr("F/L0/ar on tp"));
@@ -228,12 +226,12 @@ TEST(Deadlocks, NameWhoIsMissing) {
 }
 
 TEST(Deadlocks, NameMismatchedCollectives) {
-  const Deadlock deadlock = World{}.deadlock(
-      std::string(kPairOfRanks) +
-      "  collective tp F/L0/ar all_reduce n=125000 slot=tp : :\n"
-      "program b\n  stream tp communication\n  slot tp tp\nbody\n"
-      "  collective tp F/L0/ag all_gather n=125000 slot=tp : :\n"
-      "rank a gpu=0 tp=tp\nrank b gpu=1 tp=tp\n");
+  const Deadlock deadlock =
+      World{}.deadlock(std::string(kPairOfRanks) +
+                       "  collective tp F/L0/ar all_reduce n=125000 slot=tp : :\n"
+                       "program b\n  stream tp communication\n  slot tp tp\nbody\n"
+                       "  collective tp F/L0/ag all_gather n=125000 slot=tp : :\n"
+                       "rank a gpu=0 tp=tp\nrank b gpu=1 tp=tp\n");
   ASSERT_EQ(deadlock.total, 2);
   EXPECT_THAT(deadlock.ranks[0].waiting_for, HasSubstr("rank 1 to join all_reduce #0 of tp"));
   EXPECT_THAT(deadlock.ranks[0].waiting_for, HasSubstr("it called all_gather"));
@@ -250,10 +248,10 @@ TEST(Deadlocks, NameCrossedSends) {
 }
 
 TEST(Deadlocks, NameEventsThatAreNeverRecorded) {
-  Plan plan = parse_plan(std::string("program p\n  stream compute compute\n") +
-                         "  stream side communication\nbody\n" +
-                         kernel("compute", 1) + "  record compute e0\n  wait side e0\n" +
-                         kernel("side", 1) + "rank p gpu=0\n");
+  Plan plan =
+      parse_plan(std::string("program p\n  stream compute compute\n") +
+                 "  stream side communication\nbody\n" + kernel("compute", 1) +
+                 "  record compute e0\n  wait side e0\n" + kernel("side", 1) + "rank p gpu=0\n");
   plan.programs[0].body.erase(plan.programs[0].body.begin() + 1);  // the Record
   const Topology topology(small_cluster({}));
   SimgridExecutor executor;
@@ -287,11 +285,11 @@ TEST(Sink, SeesTasksAndFlows) {
   const std::string body = kernel("compute", 1) +
                            "  record compute e0\n  wait tp e0\n"
                            "  collective tp F/L0/ar all_reduce n=250000 slot=tp : :\n";
-  static_cast<void>(World{}.outcome(
-      kPairOfRanks + body + "rank a gpu=0 tp=tp\nrank a gpu=1 tp=tp\n", &sink));
-  EXPECT_THAT(sink.ops, ::testing::UnorderedElementsAre("0: 0-1000000", "1: 0-1000000",
-                                                        "0: 1000000-5000000",
-                                                        "1: 1000000-5000000"));
+  static_cast<void>(
+      World{}.outcome(kPairOfRanks + body + "rank a gpu=0 tp=tp\nrank a gpu=1 tp=tp\n", &sink));
+  EXPECT_THAT(sink.ops,
+              ::testing::UnorderedElementsAre("0: 0-1000000", "1: 0-1000000", "0: 1000000-5000000",
+                                              "1: 1000000-5000000"));
   EXPECT_EQ(sink.flows, 2);
 }
 

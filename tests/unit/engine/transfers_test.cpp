@@ -57,8 +57,8 @@ TEST(Transfers, AreExactOnShortLinks) {
   for (const Transfers transfers : {Transfers::SharedOnly, Transfers::AllSimGrid}) {
     World world = with(World{}, transfers);
     world.costs.latency = Seconds(1e-6);
-    const Execution run = world.run(sends({{GpuId(0), GpuId(1), 0, 300'000},
-                                           {GpuId(2), GpuId(3), 0, 1'000}}));
+    const Execution run =
+        world.run(sends({{GpuId(0), GpuId(1), 0, 300'000}, {GpuId(2), GpuId(3), 0, 1'000}}));
     EXPECT_THAT(run.rank_end, ElementsAre(2'200'000, 1'004'000, 2'200'000, 1'004'000));
     EXPECT_EQ(run.engine.flows, 2);
     EXPECT_EQ(run.engine.simgrid_flows, transfers == Transfers::AllSimGrid ? 2 : 0);
@@ -68,9 +68,9 @@ TEST(Transfers, AreExactOnShortLinks) {
 // Both directions at once, 1 MB: 4 us each, as if alone.
 TEST(Transfers, LinksAreFullDuplex) {
   for (const Transfers transfers : {Transfers::SharedOnly, Transfers::AllSimGrid}) {
-    const Execution run = with(World{}, transfers)
-                              .run(sends({{GpuId(0), GpuId(1), 0, 1'000'000},
-                                          {GpuId(1), GpuId(0), 0, 1'000'000}}));
+    const Execution run =
+        with(World{}, transfers)
+            .run(sends({{GpuId(0), GpuId(1), 0, 1'000'000}, {GpuId(1), GpuId(0), 0, 1'000'000}}));
     EXPECT_EQ(run.makespan, 4 * kUs);
   }
 }
@@ -124,8 +124,8 @@ struct LatencyByBytes final : CostModel {
 TEST(Transfers, SharesAreEqualWhateverTheLatency) {
   SimgridExecutor executor;
   const Topology topology(small_cluster(one_adapter().shape));
-  const Plan plan = parse_plan(
-      sends({{GpuId(0), GpuId(8), 0, 1'000'000}, {GpuId(1), GpuId(9), 0, 2'000'000}}));
+  const Plan plan =
+      parse_plan(sends({{GpuId(0), GpuId(8), 0, 1'000'000}, {GpuId(1), GpuId(9), 0, 2'000'000}}));
   const auto run = std::get<Execution>(
       executor.run(plan, LatencyByBytes{}, topology, {.fold = Fold::Off}, nullptr));
   EXPECT_NEAR(run.rank_end[0], 152 * kUs, 2);
@@ -174,8 +174,8 @@ TEST(Transfers, CopiesShareAPcieSwitch) {
     return "program " + name + "\n  stream in copy_in\nbody\n  copy in D/L0/c copy_bytes n=" +
            std::to_string(elements) + " copy=h2d : :\n";
   };
-  const Execution run = world.run(program("a", 25'000) + program("b", 50'000) +
-                                  "rank a gpu=0\nrank b gpu=1\n");
+  const Execution run =
+      world.run(program("a", 25'000) + program("b", 50'000) + "rank a gpu=0\nrank b gpu=1\n");
   EXPECT_NEAR(run.rank_end[0], 8 * kUs, 2);
   EXPECT_NEAR(run.rank_end[1], 12 * kUs, 2);
 }
@@ -189,8 +189,9 @@ TEST(Transfers, OversubscribedFabricSlowsAnAllReduceByItsFactor) {
     plan += "communicator dp" + std::to_string(g) + " " + std::to_string(g) + " " +
             std::to_string(8 + g) + "\n";
   }
-  plan += "program p\n  stream c communication\n  slot dp dp\nbody\n"
-          "  collective c R/L0/ar all_reduce n=250000 slot=dp : :\n";
+  plan +=
+      "program p\n  stream c communication\n  slot dp dp\nbody\n"
+      "  collective c R/L0/ar all_reduce n=250000 slot=dp : :\n";
   for (int r = 0; r < 16; ++r) {
     plan += "rank p gpu=" + std::to_string(r) + " dp=dp" + std::to_string(r % 8) + "\n";
   }
@@ -204,9 +205,10 @@ TEST(Transfers, OversubscribedFabricSlowsAnAllReduceByItsFactor) {
 // Ring all-reduce of 8 MB over 8 GPUs: 14 MB per edge at 4 ps/B; as flows of SimGrid and in closed
 // form.
 TEST(Transfers, ClosedFormEqualsFlows) {
-  std::string plan = "communicator tp 0 1 2 3 4 5 6 7\nprogram p\n"
-                     "  stream c communication\n  slot tp tp\n"
-                     "body\n  collective c F/L0/ar all_reduce n=2000000 slot=tp : :\n";
+  std::string plan =
+      "communicator tp 0 1 2 3 4 5 6 7\nprogram p\n"
+      "  stream c communication\n  slot tp tp\n"
+      "body\n  collective c F/L0/ar all_reduce n=2000000 slot=tp : :\n";
   for (int r = 0; r < 8; ++r) plan += "rank p gpu=" + std::to_string(r) + " tp=tp\n";
   EXPECT_EQ(World{}.run(plan).makespan, 56 * kUs);
   const Execution run = with(World{}, Transfers::AllSimGrid).run(plan);

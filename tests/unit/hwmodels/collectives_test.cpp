@@ -124,16 +124,15 @@ TEST(Protocols, FollowTheSize) {
 TEST(Protocols, LandNearMeasuredTimes) {
   const Topology topology = a100_nodes(1);
   const HardwareModel model = model_of(topology);
-  const std::map<std::int64_t, double> all_reduce{{8192, 21.3},       {1 << 20, 38.9},
-                                                  {4 << 20, 77.3},    {16 << 20, 216.5},
-                                                  {64 << 20, 595.3},  {512 << 20, 4225.9}};
+  const std::map<std::int64_t, double> all_reduce{{8192, 21.3},      {1 << 20, 38.9},
+                                                  {4 << 20, 77.3},   {16 << 20, 216.5},
+                                                  {64 << 20, 595.3}, {512 << 20, 4225.9}};
   for (const auto& [bytes, measured_us] : all_reduce) {
     const double us = time_of(model, topology, OpKind::AllReduce, bytes, gpus(0, 8)) * 1e6;
     EXPECT_NEAR(us / measured_us, 1.0, 0.15) << bytes;
   }
-  const std::map<std::int64_t, double> all_gather{{8192, 14.6},      {1 << 20, 26.8},
-                                                  {4 << 20, 48.0},   {64 << 20, 351.6},
-                                                  {512 << 20, 2288.0}};
+  const std::map<std::int64_t, double> all_gather{
+      {8192, 14.6}, {1 << 20, 26.8}, {4 << 20, 48.0}, {64 << 20, 351.6}, {512 << 20, 2288.0}};
   for (const auto& [bytes, measured_us] : all_gather) {
     const double us = time_of(model, topology, OpKind::AllGather, bytes, gpus(0, 8)) * 1e6;
     EXPECT_NEAR(us / measured_us, 1.0, 0.2) << bytes;

@@ -33,8 +33,7 @@ TEST(Flops, EqualTheMegatronFormula) {
 TEST(Flops, CausalConventionCountsPairsBelowTheDiagonal) {
   const Job job{.sequence = 2048, .global_batch = 1};
   const Layout layout;
-  const double full =
-      iteration_flops(gpt3(), job, layout, FlopsConvention::Megatron).model.value;
+  const double full = iteration_flops(gpt3(), job, layout, FlopsConvention::Megatron).model.value;
   const double causal = iteration_flops(gpt3(), job, layout, FlopsConvention::Causal).model.value;
   const double attention = 3.0 * 96 * 4 * 2048 * 2048 * 12288.0;
   EXPECT_NEAR((full - causal) / (attention * (1 - 2049.0 / 4096)), 1.0, 1e-9);
