@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "sim/core/check.h"
 #include "sim/core/hazards.h"
@@ -344,6 +346,7 @@ class Verifier {
 
   void conserve_bytes(const Communicator& comm, ProgramId program, const Slots& slots) {
     const auto n = static_cast<std::int64_t>(comm.members.size());
+    if (!conserving_.insert({program.value, slots, n}).second) return;
     std::vector<char> seen(plan_.calls.size(), 0);
     for (const Instruction& in : plan_.programs[program.value].body) {
       if (in.kind != Kind::Collective || seen[in.call]) continue;
@@ -419,6 +422,7 @@ class Verifier {
 
   const Plan& plan_;
   std::vector<Violation> violations_;
+  std::set<std::tuple<std::uint32_t, Slots, std::int64_t>> conserving_;  // checked by conserve_bytes
 };
 
 }  // namespace
