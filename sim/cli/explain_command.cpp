@@ -24,12 +24,6 @@ struct Options {
 constexpr std::array<const char*, kTerms> kTermNames{"compute",  "memory",  "wave",     "split_k",
                                                      "start_up", "latency", "bandwidth"};
 
-Bytes bytes_of(const std::vector<View>& views) {
-  Bytes sum;
-  for (const View& v : views) sum += v.bytes();
-  return sum;
-}
-
 nlohmann::ordered_json explain_kernel(const Call& call, const CostModel& costs,
                                       DeviceKindId device) {
   const Cost cost = costs.kernel(call.op, bytes_of(call.reads), bytes_of(call.writes), device);

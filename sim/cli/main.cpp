@@ -17,9 +17,9 @@ namespace {
 
 using namespace gputwin;
 
-/// Plans and their compiled programs fill the heap once, front to back. Growing it in one piece of huge
-/// pages, and never giving memory back in between, halves the time of a short run; where the kernel
-/// has no huge pages, nothing changes.
+/// Plans and their compiled programs fill the heap once, front to back. Growing it in one piece of
+/// huge pages, and never giving memory back in between, halves the time of a short run; where the
+/// kernel has no huge pages, nothing changes.
 void prepare_heap() {
   constexpr std::size_t kPiece = std::size_t{256} << 20, kHugePage = std::size_t{2} << 20;
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
