@@ -56,7 +56,11 @@ int dispatch(int argc, char** argv) {
     fmt::print(stderr, "gputwin: {}\nTry: gputwin --help\n", e.what());
     return cli::kBadInput;
   }
-  return actions.at(app.get_subcommands().front())();
+  const int exit = actions.at(app.get_subcommands().front())();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw InputError("standard output", "", "", "cannot be written", "is the disk full?");
+  }
+  return exit;
 }
 
 }  // namespace
