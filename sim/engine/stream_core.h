@@ -63,10 +63,11 @@ struct History {
     return history;
   }
   /// From `from`, where it ended so far, time goes to `what`. If there are too many intervals, the
-  /// shorter of the older two joins what was before it.
+  /// oldest joins what was before it; unless that was something else and the next is shorter: then
+  /// that one does, so that a short message does not stand for a long wait.
   void add(Part what, Ps from) {
     if (part[0] == what) return;
-    if (start[0] - start[1] >= start[1] - start[2]) {
+    if (part[2] == earlier || start[0] - start[1] >= start[1] - start[2]) {
       earlier = part[2];
       start[2] = start[1];
       part[2] = part[1];
@@ -84,7 +85,7 @@ struct StreamState {
   std::uint16_t body = 0;  // 0: prologue, then 1, 2, …
   Block block = Block::Ready;
   bool present = false;  // has operations in the body
-  History history;         // up to `free`; not kept for the compute stream
+  History history;       // up to `free`; not kept for the compute stream
   // The operation under way.
   std::uint32_t version = 0;  // of its entry in the calendar
   std::uint32_t open_transfers = 0;

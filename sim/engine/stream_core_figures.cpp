@@ -26,7 +26,8 @@ Part part_of_kernel(const StreamOp& op) {
 }
 
 /// A task has run from `start` to `end`: the host's queue has room, the stream is free, the sink is
-/// told. Until `start` it was late: a kernel because of the host, anything else because of partners.
+/// told. Until `start` it was late: a kernel because of the host, anything else because of
+/// partners.
 void StreamCore::finish_task(RankState& rank, StreamState& stream, std::uint32_t task,
                              std::uint32_t instruction, Part what, Ps start, Ps end) {
   issue_or_end(rank, task) = end;

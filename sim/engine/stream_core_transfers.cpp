@@ -343,8 +343,8 @@ void StreamCore::finish_communication(Arrival arrival, Ps ready, Ps end) {
     const Part what = program.sites[program.pairs[group.first].site].part;
     for (std::uint32_t p = group.first; p < group.first + group.count; ++p) {
       const PairOp& pair = program.pairs[p];
-      finish_task(rank, stream, task_number(rank, stream.body, pair.task), pair.instruction,
-                  what, began, ended);
+      finish_task(rank, stream, task_number(rank, stream.body, pair.task), pair.instruction, what,
+                  began, ended);
     }
   } else {
     const std::uint32_t site =
