@@ -1,0 +1,215 @@
+// What whole plans of a small Transformer take, in time and in memory, against the closed forms of
+// pipeline schedules.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+#include "hwmodels/memory/closed_forms.h"
+#include "sim/core/memory_profile.h"
+#include "sim/core/spelling.h"
+#include "sim/engine/reference_executor.h"
+#include "sim/engine/simgrid_executor.h"
+#include "tests/joined/pipeline_world.h"
+
+namespace gputwin::test {
+namespace {
+
+constexpr Ps kUs = 1'000'000;
+
+// ---- bubble ----
+
+// Eight layers on four stages. A layer has four linear layers (qkv, proj, fc1, fc2): 4 us forward;
+// backward twice that, for the gradients of input and of weight. Two layers per stage: F = 8 us, B
+// = 16 us. Recomputation repeats qkv, proj and fc1, and fc2 too, since the next layer's input is
+// its output: 8 us more, B = 24 us.
+struct Pipeline {
+  const char* name;
+  Schedule schedule;
+  std::int32_t vpp;
+  std::int64_t micro_batches;
+  Recompute recompute;
+  Ps useful_us, bubble_us;
+};
+
+// p = 4: GPipe and 1F1B idle (p - 1)(F + B), interleaved a v-th of it; useful is M (F + B).
+constexpr std::array kPipelines{
+    // 8 x 24 = 192, 3 x 24 = 72: bubble / useful = 3/8 = (p-1)/M
+    Pipeline{"Gpipe", Schedule::Gpipe, 1, 8, Recompute::None, 192, 72},
+    Pipeline{"OneFOneB", Schedule::OneFOneB, 1, 8, Recompute::None, 192, 72},
+    // 3 x 24 / 2 = 36: bubble / useful = 3/16 = (p-1)/(M v)
+    Pipeline{"Interleaved", Schedule::Interleaved, 2, 8, Recompute::None, 192, 36},
+    // 12 x 24 = 288: the bubble does not grow with M
+    Pipeline{"OneFOneBTwelve", Schedule::OneFOneB, 1, 12, Recompute::None, 288, 72},
+    Pipeline{"InterleavedTwelve", Schedule::Interleaved, 2, 12, Recompute::None, 288, 36},
+    // M (F + B) = 8 x 32 = 256. The last layer of a chunk is recomputed from what the stage has:
+    // these 4 us need no gradient and run while the stage waits for one. The bubble is that of a
+    // backward without them: 3 x (32 - 4) = 84; interleaved, one layer per chunk, 3 x (16 - 4)
+    // = 36.
+    Pipeline{"GpipeFull", Schedule::Gpipe, 1, 8, Recompute::Full, 256, 84},
+    Pipeline{"OneFOneBFull", Schedule::OneFOneB, 1, 8, Recompute::Full, 256, 84},
+    Pipeline{"InterleavedFull", Schedule::Interleaved, 2, 8, Recompute::Full, 256, 36},
+};
+
+class Bubble : public ::testing::TestWithParam<Pipeline> {
+ protected:
+  /// Runs the pipeline, checks its time, and returns the breakdown by stage.
+  static std::vector<Breakdown> expect_closed_form(Executor& executor) {
+    const Pipeline& p = GetParam();
+    Layout layout;
+    layout.pp = 4;
+    layout.vpp = p.vpp;
+    layout.schedule = p.schedule;
+    layout.recompute = p.recompute;
+    const Plan plan = small_plan(8, layout, p.micro_batches);
+    const Topology topology(small_cluster({.gpus = 4}));
+    const ExecutionOutcome outcome = executor.run(plan, LayerCosts(), topology, {}, nullptr);
+    const Execution& run = std::get<Execution>(outcome);
+    EXPECT_EQ(run.makespan, (p.useful_us + p.bubble_us) * kUs);
+    EXPECT_EQ(run.iteration, (p.useful_us + p.bubble_us) * kUs);
+    EXPECT_EQ(run.breakdown.size(), 4u);
+    for (const Breakdown& parts : run.breakdown) {
+      EXPECT_EQ(parts[static_cast<std::size_t>(Part::Compute)], p.useful_us * kUs);
+    }
+    return run.breakdown;
+  }
+};
+
+TEST_P(Bubble, OnReferenceExecutor) {
+  ReferenceExecutor executor;
+  expect_closed_form(executor);
+}
+
+// Messages take no time: all that a stage does not compute is bubble.
+TEST_P(Bubble, OnSimgrid) {
+  SimgridExecutor executor;
+  for (const Breakdown& parts : expect_closed_form(executor)) {
+    EXPECT_EQ(parts[static_cast<std::size_t>(Part::Bubble)], GetParam().bubble_us * kUs);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(ClosedForms, Bubble, ::testing::ValuesIn(kPipelines),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// ---- activation memory ----
+
+struct Kept {
+  const char* name;
+  std::int32_t tp;
+  bool sp;
+  Recompute recompute;
+};
+
+constexpr std::array kKept{
+    Kept{"None", 1, false, Recompute::None},
+    Kept{"Selective", 1, false, Recompute::Selective},
+    Kept{"Full", 1, false, Recompute::Full},
+    Kept{"TpNone", 2, false, Recompute::None},
+    Kept{"TpSelective", 2, false, Recompute::Selective},
+    Kept{"TpFull", 2, false, Recompute::Full},
+    Kept{"SpNone", 2, true, Recompute::None},
+    Kept{"SpSelective", 2, true, Recompute::Selective},
+};
+
+// 16 layers of hidden 32, 4 heads, ffn 128 on four stages; micro-batches of one sample of 64
+// tokens.
+constexpr std::int64_t kLayers = 16, kLayersPerStage = 4, kTokens = 64;
+
+class ActivationMemory : public ::testing::TestWithParam<Kept> {
+ protected:
+  static Plan plan_of(Schedule schedule, std::int64_t micro_batches) {
+    Layout layout;
+    layout.tp = GetParam().tp;
+    layout.sp = GetParam().sp;
+    layout.recompute = GetParam().recompute;
+    layout.pp = 4;
+    layout.schedule = schedule;
+    layout.vpp = schedule == Schedule::Interleaved ? 2 : 1;
+    return small_plan(kLayers, layout, micro_batches);
+  }
+  static std::int64_t layer_bytes(Recompute recompute) {
+    const ActivationShape shape{kTokens, 1, GetParam().tp, GetParam().sp, false, recompute};
+    return static_cast<std::int64_t>(activation_bytes_per_layer(small_gpt(kLayers), shape));
+  }
+  /// What a stage keeps of one micro-batch: Korthikanti's bytes of its layers, and what his table
+  /// leaves out, mean and deviation of two norms: 16 B per token and layer, sharded with sp.
+  static std::int64_t micro_batch_bytes() {
+    std::int64_t norms = 16 * kTokens / (GetParam().sp ? GetParam().tp : 1);
+    if (GetParam().recompute == Recompute::Full) norms = 0;
+    return kLayersPerStage * (layer_bytes(GetParam().recompute) + norms);
+  }
+  static MemoryProfile profile(const Plan& plan, std::size_t stage) {
+    return memory_profile(plan, plan.programs[stage], ArenaId(0), Bytes(1));
+  }
+  static std::int64_t of_class(const MemoryProfile& p, MemoryClass c) {
+    return p.at_peak[static_cast<std::size_t>(c)].value;
+  }
+  static std::int64_t activations(const Plan& plan, std::size_t stage) {
+    return of_class(profile(plan, stage), MemoryClass::Activations);
+  }
+};
+
+// The closed forms in numbers, so that a slip in them does not pass unseen: s b h = 64 x 32 =
+// 2,048, a s / h = 8.
+TEST(ActivationBytes, OfOneLayer) {
+  const Transformer m = small_gpt(1);
+  const auto bytes = [&](std::int32_t tp, bool sp, Recompute recompute) {
+    return activation_bytes_per_layer(m, {64, 1, tp, sp, false, recompute});
+  };
+  EXPECT_EQ(bytes(1, false, Recompute::None), 2048 * (34 + 5 * 8));        // 151,552
+  EXPECT_EQ(bytes(2, false, Recompute::None), 2048 * (10 + 24 / 2 + 20));  // 86,016
+  EXPECT_EQ(bytes(2, true, Recompute::None), 2048 * (34 + 5 * 8) / 2);     // 75,776
+  EXPECT_EQ(bytes(1, false, Recompute::Selective), 2048 * 34);             // 69,632
+  EXPECT_EQ(bytes(2, true, Recompute::Selective), 2048 * 34 / 2);          // 34,816
+  EXPECT_EQ(bytes(2, false, Recompute::Full), 2048 * 2);                   // 4,096
+}
+
+// GPipe holds all M micro-batches: eight hold four more than four do, on both inner stages.
+TEST_P(ActivationMemory, OfGpipeGrowsWithEveryMicroBatch) {
+  const Plan four = plan_of(Schedule::Gpipe, 4), eight = plan_of(Schedule::Gpipe, 8);
+  for (const std::size_t stage : {1u, 2u}) {
+    EXPECT_EQ(activations(eight, stage) - activations(four, stage), 4 * micro_batch_bytes());
+  }
+}
+
+// 1F1B holds p - i: stage 1 three, stage 2 two, whatever M is. (The outer stages hold the token ids
+// of all micro-batches besides.)
+TEST_P(ActivationMemory, OfOneFOneBFallsFromStageToStage) {
+  const Plan eight = plan_of(Schedule::OneFOneB, 8), twelve = plan_of(Schedule::OneFOneB, 12);
+  EXPECT_EQ(activations(eight, 1) - activations(eight, 2), micro_batch_bytes());
+  for (const std::size_t stage : {1u, 2u}) {
+    EXPECT_EQ(activations(eight, stage), activations(twelve, stage));
+  }
+}
+
+// Interleaved, v = 2, holds (p (v-1) + 2 (p-i) - 1) / v: stage 1 (4 + 6 - 1) / 2 = 4.5, stage
+// 2 3.5.
+TEST_P(ActivationMemory, OfInterleavedFallsFromStageToStage) {
+  const Plan plan = plan_of(Schedule::Interleaved, 8);
+  EXPECT_EQ(activations(plan, 1) - activations(plan, 2), micro_batch_bytes());
+}
+
+// At the peak lie the micro-batches in flight and what one layer's backward needs for itself: less
+// than a layer without recomputation keeps, and some gradients of activations.
+TEST_P(ActivationMemory, IsThatOfTheMicroBatchesInFlight) {
+  for (const Schedule schedule : {Schedule::Gpipe, Schedule::OneFOneB, Schedule::Interleaved}) {
+    const std::int32_t vpp = schedule == Schedule::Interleaved ? 2 : 1;
+    const Plan plan = plan_of(schedule, 8);
+    for (const std::int32_t stage : {1, 2}) {
+      const double live = live_micro_batches(schedule, stage, 4, vpp, 8);
+      const double kept = live * static_cast<double>(micro_batch_bytes());
+      const MemoryProfile peak = profile(plan, static_cast<std::size_t>(stage));
+      const auto found = static_cast<double>(of_class(peak, MemoryClass::Activations) +
+                                             of_class(peak, MemoryClass::Temporary));
+      EXPECT_GE(found, kept) << to_string(schedule) << " stage " << stage;
+      EXPECT_LE(found, kept + 1.25 * static_cast<double>(layer_bytes(Recompute::None)))
+          << to_string(schedule) << " stage " << stage;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(ClosedForms, ActivationMemory, ::testing::ValuesIn(kKept),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace gputwin::test
