@@ -124,7 +124,8 @@ void add_rates(const Scenario& scenario, const HardwareModel& costs, const Topol
 }
 
 void add_warnings(const HardwareModel& costs, RunResult& result) {
-  result.warnings = costs.notes();
+  const std::vector<std::string>& notes = costs.notes();
+  result.warnings.insert(result.warnings.end(), notes.begin(), notes.end());
   for (const RoleMemory& role : result.memory) {
     const double used =
         static_cast<double>(role.figures.device.value) / static_cast<double>(role.capacity.value);
@@ -155,12 +156,16 @@ Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs,
                              const Topology& topology) {
   Outcome<Plan> outcome = plan_of(scenario, scenario.layout);
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
-  PreparedRun prepared{std::move(std::get<Plan>(outcome)), {}};
+  PreparedRun prepared{std::move(std::get<Plan>(outcome)), {}, {}};
   apply_what_if(scenario.what_if, prepared.plan);
   prepared.memory = predict_memory(prepared.plan, costs, topology);
   if (auto shortage = memory_shortage(prepared.plan, prepared.memory, topology)) {
-    shortage->fix = what_fits(scenario, costs, topology);
-    return std::move(*shortage);
+    if (!scenario.what_if.unlimited_memory) {
+      shortage->fix = what_fits(scenario, costs, topology);
+      return std::move(*shortage);
+    }
+    prepared.warnings.push_back("does not fit, simulated because of what_if.unlimited_memory: " +
+                                shortage->reason);
   }
   return prepared;
 }
@@ -198,6 +203,7 @@ RunOutcome run(const Scenario& scenario, const RunRequest& request) {
   result.low = interval.low;
   result.high = interval.high;
   result.extrapolated = interval.extrapolated;
+  result.warnings = std::move(prepared.warnings);
   add_warnings(costs, result);
   return result;
 }

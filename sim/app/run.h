@@ -27,11 +27,12 @@ struct RunRequest {
 struct PreparedRun {
   Plan plan;
   std::vector<RoleMemory> memory;  // by program
+  std::vector<std::string> warnings;
 };
 
 /// Lowers the scenario to a plan and predicts its memory. Infeasible: the layout cannot be, or some
 /// rank needs more memory than its GPU or its host has; then `fix` names the nearest change that
-/// fits.
+/// fits. With what_if.unlimited_memory a shortage is a warning.
 Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs,
                              const Topology& topology);
 

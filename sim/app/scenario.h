@@ -24,6 +24,7 @@ struct Straggler {
 struct WhatIf {
   std::vector<Straggler> stragglers;  // each rank at most once
   std::optional<Jitter> jitter;
+  bool unlimited_memory = false;  // simulate although some rank needs more memory than there is
   bool operator==(const WhatIf&) const = default;
 };
 

@@ -173,6 +173,7 @@ WhatIf read_what_if(const Json& json) {
     what_if.stragglers.push_back(
         {RankId(s.at("rank").get<std::uint32_t>()), s.at("slowdown").get<double>()});
   }
+  what_if.unlimited_memory = json.value("unlimited_memory", false);
   if (json.contains("jitter")) {
     what_if.jitter = Jitter{json["jitter"].at("sigma").get<double>(),
                             json["jitter"].value("seed", std::uint64_t{0})};
