@@ -173,7 +173,8 @@ std::string nearest_name(std::string_view wanted, const std::vector<std::string>
   std::string best;
   std::size_t least = 0;
   for (const std::string& name : names) {
-    const std::size_t distance = edit_distance(wanted, name);
+    // A name that goes on after what was written is nearer than any other spelling.
+    const std::size_t distance = name.starts_with(wanted) ? 0 : edit_distance(wanted, name);
     if (best.empty() || distance < least) {
       best = name;
       least = distance;

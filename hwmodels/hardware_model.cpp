@@ -9,6 +9,7 @@
 #include "hwmodels/memory/runtime_memory.h"
 #include "sim/core/check.h"
 #include "sim/core/error.h"
+#include "sim/core/spelling.h"
 
 namespace gputwin {
 
@@ -50,6 +51,12 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
   StackChoice choice = choose_stack(data / "stacks", job.stack);
   stack_ = std::move(choice.stack);
   if (!choice.note.empty()) notes_.push_back(std::move(choice.note));
+  for (const Device& device : devices_) {
+    const AttentionRate& rate = device.attention.kernels[static_cast<std::size_t>(job.attention)];
+    if (!is_flash(job.attention) || rate.forward.value > 0) continue;
+    notes_.push_back(std::string(to_string(job.attention)) + " attention does not run on " +
+                     device.name + ": priced as the nearest kernel that does");
+  }
 }
 
 Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId kind) const {

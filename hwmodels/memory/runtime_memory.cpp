@@ -10,6 +10,7 @@ MemoryCost runtime_memory(const Device& device, std::span<const std::int32_t> co
   cost.communicators = device.device_memory.per_communicator * holding;
   cost.workspace = device.device_memory.workspace;
   cost.reserved_over_allocated = device.device_memory.reserved_over_allocated;
+  cost.capacity = device.memory;
   return cost;
 }
 

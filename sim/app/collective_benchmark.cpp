@@ -24,8 +24,7 @@ class Rank0Times final : public EventSink {
   std::vector<Ps> times_;
 };
 
-// One program for all ranks. Sizes are rounded up to whole elements on every rank, as nccl-tests
-// does down.
+// One program for all ranks.
 Plan benchmark_plan(OpKind kind, std::int32_t ranks, const std::vector<std::int64_t>& shards) {
   PlanBuilder builder;
   builder.arena({"gpu", Bytes(0)});
@@ -67,6 +66,9 @@ Plan benchmark_plan(OpKind kind, std::int32_t ranks, const std::vector<std::int6
   return std::move(builder).take();
 }
 
+/// Every rank sends to every other: a million flows at 1,024 ranks.
+constexpr std::int32_t kMaxAllToAllRanks = 1024;
+
 double bus_factor(OpKind kind, double n) {
   if (kind == OpKind::AllReduce) return 2.0 * (n - 1.0) / n;
   return kind == OpKind::Broadcast ? 1.0 : (n - 1.0) / n;
@@ -80,12 +82,20 @@ std::vector<CollectiveMeasurement> measure_collective(OpKind kind, std::int32_t 
                                                       const Topology& topology,
                                                       Executor& executor) {
   if (ranks < 2 || ranks > topology.gpus()) {
-    throw InputError("--ranks", "ranks", std::to_string(ranks), "does not fit the cluster",
+    throw InputError("--ranks", "", std::to_string(ranks), "does not fit the cluster",
                      "2 to " + std::to_string(topology.gpus()) + " ranks");
+  }
+  if (kind == OpKind::AllToAll && ranks > kMaxAllToAllRanks) {
+    throw InputError("--ranks", "", std::to_string(ranks), "is too many for all-to-all",
+                     "at most " + std::to_string(kMaxAllToAllRanks));
   }
   std::vector<std::int64_t> shards;
   for (const Bytes size : sizes) {
-    shards.push_back(std::max<std::int64_t>(1, size.value / 4 / ranks));
+    if (size.value < 4 * ranks) {
+      throw InputError("--sizes", "", std::to_string(size.value), "is less than a float per rank",
+                       "at least " + std::to_string(4 * ranks));
+    }
+    shards.push_back(size.value / 4 / ranks);  // whole floats on every rank, as nccl-tests
   }
   const Plan plan = benchmark_plan(kind, ranks, shards);
   verify_or_throw(plan, "collective benchmark");

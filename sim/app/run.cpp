@@ -176,7 +176,8 @@ RunOutcome run(const Scenario& scenario, const RunRequest& request) {
   std::unique_ptr<BothSinks> both;
   if (!request.trace.empty()) {
     trace = std::make_unique<PerfettoWriter>(request.trace, prepared.plan, topology,
-                                             traced_ranks(prepared.plan, request.trace_ranks));
+                                             traced_ranks(prepared.plan, request.trace_ranks),
+                                             PerfettoOptions{.title = scenario.name});
     both = std::make_unique<BothSinks>(*trace, request.sink);
   }
   EventSink* sink = both ? both.get() : request.sink;

@@ -288,6 +288,11 @@ void check_cluster_rules(const ScenarioDocument& d, const Cluster& c) {
     check_node_type(d, c.groups[i].type, at, nodes > 1);
   }
   check_fabric(d, c, nodes);
+  if (!c.fabric.levels.empty() && c.fabric.levels.back().oversubscription != 1.0) {
+    const std::string last = child_pointer("/cluster/fabric/levels", c.fabric.levels.size() - 1);
+    throw d.error(last + "/oversubscription", "has no effect: the last level has no uplinks",
+                  "set it to 1, or add a level above that holds all nodes");
+  }
 }
 
 void check_job_rules(const ScenarioDocument& d, const Scenario& s) {
@@ -303,6 +308,10 @@ void check_job_rules(const ScenarioDocument& d, const Scenario& s) {
 }
 
 void check_layout_rules(const ScenarioDocument& d, const Scenario& s) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (std::any_of(s.name.begin(), s.name.end(), is_control)) {
+    throw d.error("/name", "holds control characters", "use printable characters");
+  }
   check_schedule(d, s.layout);
   check_tensor_parallel(d, s);
   check_devices(d, s);

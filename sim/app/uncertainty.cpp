@@ -18,12 +18,6 @@ struct Deviation {
   }
 };
 
-Bytes bytes_of(const std::vector<View>& views) {
-  Bytes sum;
-  for (const View& v : views) sum += v.bytes();
-  return sum;
-}
-
 /// Times of the operations of one rank, by op class and by communication domain.
 struct Classes {
   std::map<std::string, Deviation> compute;

@@ -24,7 +24,7 @@ struct Options {
 };
 
 [[noreturn]] void bad_size(const std::string& text) {
-  throw InputError("--sizes", "sizes", text, "is no size", "for example 4K, 1M:1G or 256,64KiB");
+  throw InputError("--sizes", "", text, "is no size", "for example 4K, 1M:1G or 256,64KiB");
 }
 
 // "1M", "64KiB", "256": binary prefixes as nccl-tests reads them.
@@ -97,6 +97,7 @@ int measure(const Options& options) {
   Job job;
   job.stack = options.stack;
   const HardwareModel costs(topology, job, data_directory() / "hwmodels");
+  for (const std::string& note : costs.notes()) fmt::print(stderr, "# note: {}\n", note);
   SimgridExecutor executor;
   const auto kind = from_string<OpKind>(options.kind).value();
   const auto rows =

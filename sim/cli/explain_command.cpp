@@ -24,12 +24,6 @@ struct Options {
 constexpr std::array<const char*, kTerms> kTermNames{"compute",  "memory",  "wave",     "split_k",
                                                      "start_up", "latency", "bandwidth"};
 
-Bytes bytes_of(const std::vector<View>& views) {
-  Bytes sum;
-  for (const View& v : views) sum += v.bytes();
-  return sum;
-}
-
 nlohmann::ordered_json explain_kernel(const Call& call, const CostModel& costs,
                                       DeviceKindId device) {
   const Cost cost = costs.kernel(call.op, bytes_of(call.reads), bytes_of(call.writes), device);
@@ -107,7 +101,7 @@ nlohmann::ordered_json explain_all(const Plan& plan, const Options& options, con
   for (const Name& n : plan.names) names.push_back(n.op);
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  throw InputError("--op", "op", op, "is no operation of this plan",
+  throw InputError("--op", "", op, "is no operation of this plan",
                    fmt::format("one of: {}", fmt::join(names, ", ")));
 }
 
@@ -134,7 +128,7 @@ int explain(const Options& options) {
                row["shape"].get<std::string>(), row["time_us"].get<double>(),
                row["model"].get<std::string>());
     for (const auto& [term, value] : row["terms"].items())
-      fmt::print("    {:<16} {}\n", term, value.dump());
+      fmt::print("    {:<16} {:.6g}\n", term, value.get<double>());
   }
   fmt::print("Sources of the constants: hwmodels/devices/*.json, hwmodels/README.md\n");
   return kDone;

@@ -70,7 +70,14 @@ ReportContext context_of(const Options& options, const Scenario& scenario) {
   return context;
 }
 
+void check_trace_name(const std::string& trace) {
+  if (trace.empty() || trace.ends_with(".json") || trace.ends_with(".json.gz")) return;
+  throw InputError("--trace", "", trace, "is not a kind of trace that is written",
+                   "end the name in .json or .json.gz");
+}
+
 int simulate(const Options& options) {
+  check_trace_name(options.trace);
   const auto start = std::chrono::steady_clock::now();
   const Scenario scenario =
       load_scenario(options.scenario, options.sets, {data_directory() / "scenarios"});
@@ -127,8 +134,8 @@ Action add_run(CLI::App& app) {
   command->add_option("--advance", o->advance, "run-ahead, or calendar (slower, same result)")
       ->check(CLI::IsMember({"run-ahead", "calendar"}))
       ->capture_default_str();
-  command->add_option("--time-limit", o->time_limit,
-                      "Give up after this many seconds of wall time");
+  command->add_option("--time-limit", o->time_limit, "Give up after this many seconds of wall time")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--json", o->json, "Print result.json instead of the report");
   command->add_flag("--ascii", o->ascii, "Bars of # instead of block characters");
   return [o] { return simulate(*o); };

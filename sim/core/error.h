@@ -22,8 +22,9 @@ struct InputError : std::runtime_error {
 
   InputError(std::string file_, std::string pointer_, std::string value_, std::string problem_,
              std::string fix_)
-      : std::runtime_error(file_ + ": " + pointer_ + ": " + (value_.empty() ? "" : value_ + " ") +
-                           problem_ + (fix_.empty() ? "" : " (" + fix_ + ")")),
+      : std::runtime_error(file_ + ": " + (pointer_.empty() ? "" : pointer_ + ": ") +
+                           (value_.empty() ? "" : value_ + " ") + problem_ +
+                           (fix_.empty() ? "" : " (" + fix_ + ")")),
         file(std::move(file_)),
         pointer(std::move(pointer_)),
         value(std::move(value_)),

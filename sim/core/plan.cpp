@@ -19,6 +19,12 @@ bool overlap(const View& a, const View& b) {
   return rows && cols;
 }
 
+Bytes bytes_of(const std::vector<View>& views) {
+  Bytes sum;
+  for (const View& v : views) sum += v.bytes();
+  return sum;
+}
+
 std::int32_t Plan::member_index(CommunicatorId c, RankId r) const {
   const std::vector<RankId>& members = communicators[c.value].members;
   const auto it = std::find(members.begin(), members.end(), r);

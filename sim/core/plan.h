@@ -256,6 +256,9 @@ struct Plan {
   bool crosses_iterations() const;
 };
 
+/// Bytes of all views together.
+Bytes bytes_of(const std::vector<View>& views);
+
 /// Buffers that a program's instructions, parameters, inputs and loss mention, ascending.
 std::vector<BufferId> used_buffers(const Plan& plan, const Program& program);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "sim/core/check.h"
 #include "sim/core/hazards.h"
@@ -19,6 +21,7 @@ class Verifier {
 
   std::vector<Violation> run(Depth depth) {
     if (tables()) {
+      list_buffers_of_calls();
       for (const Program& p : plan_.programs) program(p);
       // Sequences and races read ids freely, so they need the rules above to hold.
       if (violations_.empty()) collectives();
@@ -170,6 +173,9 @@ class Verifier {
     bool frame_fits(BufferId b, std::uint32_t frame) const {
       return !plan_.buffers[b.value].framed || frame < frames_;
     }
+    bool at(BufferId b, std::uint32_t instance) const {
+      return live_[first_[b.value] + instance] != 0;
+    }
     char& operator()(BufferId b, std::uint32_t frame) {
       return live_[first_[b.value] + (plan_.buffers[b.value].framed ? frame : 0)];
     }
@@ -227,16 +233,36 @@ class Verifier {
         return report("slot-kind", at(p, i), "uses a peer slot as communicator or the reverse");
       }
     }
-    for (const auto* list : {&call.reads, &call.writes}) {
-      for (const View& v : *list) {
-        const Buffer& b = plan_.buffers[v.buffer.value];
-        if (!live.frame_fits(v.buffer, in.frame())) {
-          report("frame", at(p, i), "uses framed buffer " + b.name + " outside a micro-batch");
-        } else if (!b.persistent && !live(v.buffer, in.frame())) {
-          report("use-of-dead-buffer", at(p, i), b.name + " is not live");
+    for (std::uint32_t k = first_buffer_[in.call]; k < first_buffer_[in.call + 1]; ++k) {
+      const CallBuffer b = call_buffers_[k];
+      if (b.framed && !live.frame_fits(b.id, in.frame())) {
+        report("frame", at(p, i),
+               "uses framed buffer " + plan_.buffers[b.id.value].name + " outside a micro-batch");
+      } else if (!b.persistent && !live.at(b.id, b.framed ? in.frame() : 0)) {
+        report("use-of-dead-buffer", at(p, i), plan_.buffers[b.id.value].name + " is not live");
+      }
+    }
+  }
+
+  /// A buffer that a call touches and whose liveness or frame an instruction can get wrong.
+  struct CallBuffer {
+    BufferId id;
+    bool framed, persistent;
+  };
+
+  // All micro-batches share a call, so what to check is gathered once per call.
+  void list_buffers_of_calls() {
+    for (const Call& call : plan_.calls) {
+      first_buffer_.push_back(static_cast<std::uint32_t>(call_buffers_.size()));
+      for (const auto* list : {&call.reads, &call.writes}) {
+        for (const View& v : *list) {
+          const Buffer& b = plan_.buffers[v.buffer.value];
+          if (b.framed || !b.persistent)
+            call_buffers_.push_back({v.buffer, b.framed, b.persistent});
         }
       }
     }
+    first_buffer_.push_back(static_cast<std::uint32_t>(call_buffers_.size()));
   }
 
   // ---- what ranks must agree on
@@ -249,16 +275,10 @@ class Verifier {
     bool operator==(const Step&) const = default;
   };
 
-  static std::int64_t bytes_of(const std::vector<View>& views) {
-    std::int64_t sum = 0;
-    for (const View& v : views) sum += v.bytes().value;
-    return sum;
-  }
-
   // Larger side of a collective, which all members share.
   Step step(const Call& call) const {
-    const std::int64_t bytes = std::max(bytes_of(call.reads), bytes_of(call.writes));
-    return {call.op.kind, bytes, call.op.reduce_max, call.op.root};
+    const Bytes bytes = std::max(bytes_of(call.reads), bytes_of(call.writes));
+    return {call.op.kind, bytes.value, call.op.reduce_max, call.op.root};
   }
 
   using Slots =
@@ -344,13 +364,15 @@ class Verifier {
 
   void conserve_bytes(const Communicator& comm, ProgramId program, const Slots& slots) {
     const auto n = static_cast<std::int64_t>(comm.members.size());
+    if (!conserving_.insert({program.value, slots, n}).second) return;
     std::vector<char> seen(plan_.calls.size(), 0);
     for (const Instruction& in : plan_.programs[program.value].body) {
       if (in.kind != Kind::Collective || seen[in.call]) continue;
       seen[in.call] = 1;
       const Call& call = plan_.calls[in.call];
       if (std::find(slots.begin(), slots.end(), call.op.slot.value) == slots.end()) continue;
-      const std::int64_t read = bytes_of(call.reads), written = bytes_of(call.writes);
+      const std::int64_t read = bytes_of(call.reads).value;
+      const std::int64_t written = bytes_of(call.writes).value;
       const bool gather = call.op.kind == OpKind::AllGather,
                  scatter = call.op.kind == OpKind::ReduceScatter;
       const bool ok = gather    ? written == read * n
@@ -419,6 +441,10 @@ class Verifier {
 
   const Plan& plan_;
   std::vector<Violation> violations_;
+  std::vector<std::uint32_t> first_buffer_;  // by call: first row of call_buffers_
+  std::vector<CallBuffer> call_buffers_;
+  std::set<std::tuple<std::uint32_t, Slots, std::int64_t>>
+      conserving_;  // checked by conserve_bytes
 };
 
 }  // namespace

@@ -68,7 +68,8 @@ struct Issued {
   std::uint64_t number = 0;    // of the rank's tasks, in the order of issue
   int body = 0;                // -1: prologue
   Ps issuing = 0, issued = 0;  // the host began and was done with it
-  Ps start = 0;
+  Ps arrived = 0;              // its stream was free for it
+  Ps start = 0;                // and its partners were there
   std::uint32_t sequence = 0;  // communication: its number in its communicator or directed pair
   std::uint32_t record = 0;    // Record, Wait: row of RankState::records
 };
@@ -399,7 +400,7 @@ void Run::advance_stream(RankId r, std::uint8_t s) {
 
 void Run::start(RankId r, std::uint8_t s) {
   StreamItem& item = ranks_[r.value].streams[s].queue.front();
-  for (Issued& task : item) task.start = calendar_.now();
+  for (Issued& task : item) task.arrived = task.start = calendar_.now();
   switch (item.front().instruction->kind) {
     case Kind::Kernel:
     case Kind::HostTask: return start_kernel(r, s, item.front());
@@ -484,6 +485,11 @@ void Run::join_transfer(RankId r, std::uint8_t s, const Issued& task) {
   const std::vector<RankId> pair{from, to};
   const Bytes bytes = transfer_bytes(call);
   const Ps begin = calendar_.now(), end = begin + collective_time(OpKind::SendTo, bytes, pair);
+  // A group starts with its last transfer: until then it waits for a peer, which is no exposed
+  // communication.
+  for (const auto& [rank, stream] : arrived) {
+    for (Issued& each : ranks_[rank.value].streams[stream].queue.front()) each.start = begin;
+  }
   calendar_.at(end, [this, arrived, pair, bytes, begin, end] {
     report_flows(OpKind::SendTo, bytes, pair, begin, end);
     for (const auto& [rank, stream] : arrived) {
@@ -513,8 +519,8 @@ void Run::finish_task(RankId r, const Issued& task) {
   ++stats_.tasks;
   if (task.body >= 0) rank.body_end[static_cast<std::size_t>(task.body)] = now;
   rank.intervals.push_back({task.start, now, part_of(r, *task.instruction)});
-  // The device had to wait for the host exactly when a task starts as it is issued.
-  if (task.start == task.issued) {
+  // The device had to wait for the host exactly when a stream was free for a task as it was issued.
+  if (task.arrived == task.issued) {
     rank.intervals.push_back({task.issuing, task.issued, Part::Host});
   }
   if (sink_) {

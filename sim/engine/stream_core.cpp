@@ -343,7 +343,7 @@ bool StreamCore::run_kernel(RankState& rank, StreamState& stream, const StreamOp
     schedule_kernel(rank.first_stream + s, rank, s);
     return false;
   }
-  finish_task(rank, stream, task, op.instruction, start, start + time);
+  finish_task(rank, stream, task, op.instruction, part_of_kernel(op), start, start + time);
   ++stream.pc;
   return true;
 }
@@ -403,12 +403,9 @@ bool StreamCore::run_wait(RankState& rank, StreamState& stream, const StreamOp& 
   ++stream.pc;
   if (event.time <= stream.free) return true;
   if (s == rank.program->compute_stream) {
-    explain_gap(rank, stream, event.time, event);
+    split_gap(rank.parts, stream.free, event.time, event.history);
   } else {
-    stream.cause = event.cause;
-    stream.before = event.before;
-    stream.arrive = event.arrive;
-    stream.start = event.start;
+    stream.history = event.history;
   }
   stream.free = event.time;
   return true;
@@ -420,10 +417,7 @@ void StreamCore::run_record(RankState& rank, StreamState& stream, const StreamOp
   const std::uint32_t bank = stream.body % program.banks;
   EventTime& event = events_[rank.first_event + bank * program.event_slots + op.operand];
   event.time = stream.free;
-  event.cause = s == program.compute_stream ? Part::Compute : stream.cause;
-  event.before = stream.before;
-  event.arrive = stream.arrive;
-  event.start = stream.start;
+  event.history = s == program.compute_stream ? History::none(stream.free) : stream.history;
   rank.awake |= rank.on_event;
   rank.on_event = 0;
 }
@@ -486,7 +480,7 @@ void StreamCore::finish_kernel(std::uint32_t row, Ps now) {
   const auto s = static_cast<std::uint8_t>(row - rank.first_stream);
   const StreamOp& op = rank.program->streams[s].ops[stream.pc];
   const std::uint32_t task = task_number(rank, stream.body, op.task);
-  finish_task(rank, stream, task, op.instruction, stream.op_start, now);
+  finish_task(rank, stream, task, op.instruction, part_of_kernel(op), stream.op_start, now);
   stream.block = Block::Ready;
   ++stream.pc;
   rank.awake |= 1u << s;

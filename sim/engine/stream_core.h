@@ -11,6 +11,7 @@
 // clock, so local times never lie behind it.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -45,17 +46,46 @@ enum class Block : std::uint8_t {
   Finished
 };
 
+/// What the time of a stream up to some moment went to, the latest first: [start[0], moment) to
+/// part[0], [start[1], start[0]) to part[1], [start[2], start[1]) to part[2], all before to
+/// `earlier`. Three intervals hold what a compute stream usually waits for: a collective, the
+/// message it needed, and the peer that was late to send it.
+struct History {
+  std::array<Ps, 3> start{};
+  std::array<Part, 3> part{Part::Bubble, Part::Bubble, Part::Bubble};
+  Part earlier = Part::Bubble;
+
+  /// Nothing but a bubble before `moment`. This also describes what ends with a kernel of the
+  /// compute stream: no later gap of that stream reaches back before it.
+  static History none(Ps moment) {
+    History history;
+    history.start = {moment, moment, moment};
+    return history;
+  }
+  /// From `from`, where it ended so far, time goes to `what`. If there are too many intervals, the
+  /// oldest joins what was before it; unless that was something else and the next is shorter: then
+  /// that one does, so that a short message does not stand for a long wait.
+  void add(Part what, Ps from) {
+    if (part[0] == what) return;
+    if (part[2] == earlier || start[0] - start[1] >= start[1] - start[2]) {
+      earlier = part[2];
+      start[2] = start[1];
+      part[2] = part[1];
+    }
+    start[1] = start[0];
+    part[1] = part[0];
+    start[0] = from;
+    part[0] = what;
+  }
+};
+
 struct StreamState {
   Ps free = 0;  // when its last operation ended
   std::uint32_t pc = 0;
   std::uint16_t body = 0;  // 0: prologue, then 1, 2, …
   Block block = Block::Ready;
   bool present = false;  // has operations in the body
-  // What its last communication or copy was, for the breakdown: [arrive, start) it waited for
-  // partners, [start, free) it moved data.
-  Part cause = Part::Compute;
-  Part before = Part::Compute;  // what kept it from arriving earlier
-  Ps arrive = 0, start = 0;
+  History history;       // up to `free`; not kept for the compute stream
   // The operation under way.
   std::uint32_t version = 0;  // of its entry in the calendar
   std::uint32_t open_transfers = 0;
@@ -65,8 +95,8 @@ struct StreamState {
 };
 
 struct EventTime {
-  Ps time = 0, arrive = 0, start = 0;
-  Part cause = Part::Compute, before = Part::Compute;
+  Ps time = 0;
+  History history;  // of the stream that recorded it, up to `time`
 };
 
 struct HostState {
@@ -92,12 +122,16 @@ struct RankState {
   Breakdown parts{};  // of the compute stream up to its `free`
 };
 
+/// Adds the gap [from, until) of a compute stream to `parts`, by the history of what ended it.
+void split_gap(Breakdown& parts, Ps from, Ps until, const History& why);
+Part part_of_kernel(const StreamOp& op);
+
 /// A rank at the end of a body.
 struct BodyRecord {
   Breakdown parts{};
   Ps frontier = 0;  // of the compute stream
   Ps end = 0;       // of all streams
-  EventTime tail;   // what the stream that ended last was doing
+  History tail;     // of the stream that ended last
   std::uint32_t streams_done = 0;
 };
 
@@ -227,8 +261,7 @@ class StreamCore {
 
   // Figures.
   void finish_task(RankState& rank, StreamState& stream, std::uint32_t task,
-                   std::uint32_t instruction, Ps start, Ps end);
-  void explain_gap(RankState& rank, const StreamState& stream, Ps until, const EventTime& why);
+                   std::uint32_t instruction, Part what, Ps start, Ps end);
   void body_ended(std::uint16_t body);
   Breakdown breakdown(std::size_t state, Ps iteration) const;
   void look_around();

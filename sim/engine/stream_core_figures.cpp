@@ -10,48 +10,42 @@ namespace {
 
 Ps& part(Breakdown& parts, Part which) { return parts[static_cast<std::size_t>(which)]; }
 
-bool is_exposed(Part cause) { return cause >= Part::ExposedTp && cause <= Part::ExposedCp; }
-
-/// Splits the gap [from, until) by what ended it. A communication: while it moved data it was
-/// exposed, while it waited for partners there was a bubble, before that whatever kept it from
-/// arriving.
-void split_gap(Breakdown& parts, Ps from, Ps until, const EventTime& why) {
-  if (!is_exposed(why.cause)) {
-    part(parts, why.cause) += until - from;
-    return;
-  }
-  const Ps start = std::clamp(why.start, from, until);
-  const Ps arrive = std::clamp(why.arrive, from, start);
-  part(parts, why.cause) += until - start;
-  part(parts, Part::Bubble) += start - arrive;
-  // A compute stream that waits cannot itself be what came before: that was a rank's own kernel.
-  part(parts, why.before == Part::Compute ? Part::Bubble : why.before) += arrive - from;
-}
-
 }  // namespace
 
-void StreamCore::explain_gap(RankState& rank, const StreamState& stream, Ps until,
-                             const EventTime& why) {
-  if (until > stream.free) split_gap(rank.parts, stream.free, until, why);
+void split_gap(Breakdown& parts, Ps from, Ps until, const History& why) {
+  for (std::size_t i = 0; i < why.start.size() && until > from; ++i) {
+    const Ps start = std::clamp(why.start[i], from, until);
+    part(parts, why.part[i]) += until - start;
+    until = start;
+  }
+  part(parts, why.earlier) += until - from;
+}
+
+Part part_of_kernel(const StreamOp& op) {
+  return (op.flags & kOptimizerPhase) != 0 ? Part::Optimizer : Part::Compute;
 }
 
 /// A task has run from `start` to `end`: the host's queue has room, the stream is free, the sink is
-/// told.
+/// told. Until `start` it was late: a kernel because of the host, anything else because of
+/// partners.
 void StreamCore::finish_task(RankState& rank, StreamState& stream, std::uint32_t task,
-                             std::uint32_t instruction, Ps start, Ps end) {
+                             std::uint32_t instruction, Part what, Ps start, Ps end) {
   issue_or_end(rank, task) = end;
   const CompiledProgram& program = *rank.program;
   const auto s = static_cast<std::uint8_t>(&stream - &streams_[rank.first_stream]);
-  const StreamOp& op = program.streams[s].ops[stream.pc];
-  const bool computes = op.code == OpCode::Kernel || op.code == OpCode::HostTask;
-  const Part works = (op.flags & kOptimizerPhase) != 0 ? Part::Optimizer : Part::Compute;
-  if (computes) stream.cause = works;
-  if (s == program.compute_stream && end > stream.free) {
+  if (end > stream.free) {
+    const bool computes = what == Part::Compute || what == Part::Optimizer;
+    const Part late = computes ? Part::Host : Part::Bubble;
     const Ps begin = std::max(start, stream.free);
-    part(rank.parts, computes ? Part::Host : Part::Bubble) += begin - stream.free;
-    part(rank.parts, stream.cause) += end - begin;
+    if (s == program.compute_stream) {
+      part(rank.parts, late) += begin - stream.free;
+      part(rank.parts, what) += end - begin;
+    } else {
+      if (begin > stream.free) stream.history.add(late, stream.free);
+      if (end > begin) stream.history.add(what, begin);
+    }
+    stream.free = end;
   }
-  stream.free = std::max(stream.free, end);
   if (sink_ == nullptr) return;
   const std::uint32_t body = stream.body > 0 ? stream.body - 1u : 0;
   sink_->op({rank.rank, &program.instruction(instruction), body, start, end});
@@ -80,7 +74,7 @@ void StreamCore::end_of_body(RankState& rank, StreamState& stream, std::uint8_t 
   }
   if (stream.free >= record.end) {
     record.end = stream.free;
-    record.tail = {stream.free, stream.arrive, stream.start, stream.cause, stream.before};
+    record.tail = stream.history;
   }
   record.streams_done |= 1u << s;
   if (record.streams_done != rank.present_streams) return;

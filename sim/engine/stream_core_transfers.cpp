@@ -23,13 +23,15 @@ bool StreamCore::arrive(RankState& rank, StreamState& stream, const StreamOp& op
     return false;
   }
   const Ps issued = ~issue_or_end(rank, task);
-  stream.before = issued > stream.free ? Part::Host : stream.cause;
-  stream.arrive = std::max(stream.free, issued);
-  if (s == rank.program->compute_stream) {
-    explain_gap(rank, stream, stream.arrive, EventTime{issued, 0, 0, Part::Host, Part::Host});
+  if (issued > stream.free) {
+    if (s == rank.program->compute_stream) {
+      rank.parts[static_cast<std::size_t>(Part::Host)] += issued - stream.free;
+    } else {
+      stream.history.add(Part::Host, stream.free);
+    }
+    stream.free = issued;
   }
-  stream.free = stream.arrive;
-  stream.op_start = stream.op_end = stream.arrive;
+  stream.op_start = stream.op_end = stream.free;
   stream.block = Block::Meeting;
   const CompiledProgram& program = *rank.program;
   const std::uint32_t later = stream.body > 1 ? stream.body - 1u : 0;
@@ -66,7 +68,7 @@ void StreamCore::join(RankState& rank, std::uint8_t s, const Binding& binding, c
   }
   meeting.body = stream.body;
   meeting.interferes |= interferes;
-  meeting.ready = std::max(meeting.ready, stream.arrive);
+  meeting.ready = std::max(meeting.ready, stream.free);
   meeting.arrivals.push_back({static_cast<std::uint32_t>(&rank - ranks_.data()), s});
   const std::uint32_t needed = copy ? 1 : transfers_.channels()[binding.channel].participants;
   if (meeting.arrivals.size() < needed || meeting.mismatch) return;
@@ -335,22 +337,20 @@ void StreamCore::finish_communication(Arrival arrival, Ps ready, Ps end) {
   if (--stream.open_transfers > 0) return;
   const CompiledProgram& program = *rank.program;
   const StreamOp& op = program.streams[arrival.stream].ops[stream.pc];
-  stream.start = stream.op_start;
-  const Ps ended = stream.op_end;
+  const Ps began = stream.op_start, ended = stream.op_end;
   if (op.code == OpCode::PointToPoint) {
     const PairGroup group = program.groups[op.operand];
-    stream.cause = program.sites[program.pairs[group.first].site].part;
+    const Part what = program.sites[program.pairs[group.first].site].part;
     for (std::uint32_t p = group.first; p < group.first + group.count; ++p) {
       const PairOp& pair = program.pairs[p];
-      finish_task(rank, stream, task_number(rank, stream.body, pair.task), pair.instruction,
-                  stream.start, ended);
+      finish_task(rank, stream, task_number(rank, stream.body, pair.task), pair.instruction, what,
+                  began, ended);
     }
   } else {
     const std::uint32_t site =
         op.code == OpCode::Copy ? op.operand : program.collectives[op.operand].site;
-    stream.cause = program.sites[site].part;
-    finish_task(rank, stream, task_number(rank, stream.body, op.task), op.instruction, stream.start,
-                ended);
+    finish_task(rank, stream, task_number(rank, stream.body, op.task), op.instruction,
+                program.sites[site].part, began, ended);
   }
   stream.block = Block::Ready;
   ++stream.pc;

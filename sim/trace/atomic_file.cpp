@@ -27,9 +27,16 @@ struct AtomicFile::Stream {
 };
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  std::error_code error;
+  // What a symbolic link points to is replaced, not the link; a device or folder is left alone.
+  const std::filesystem::path target = std::filesystem::canonical(path_, error);
+  if (!error) {
+    path_ = target;
+    if (!std::filesystem::is_regular_file(path_, error)) fail("is not a regular file");
+  }
+  error.clear();
   temporary_ = path_;
   temporary_ += ".partial-" + std::to_string(::getpid());
-  std::error_code error;
   if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path(), error);
   if (error) fail("cannot be created: " + error.message());
   stream_ = std::make_unique<Stream>();

@@ -89,6 +89,20 @@ Refusal pipeline(const Transformer& m, const Layout& layout, std::int64_t micro_
   return {};
 }
 
+// A layer takes about 170 instructions of 16 bytes per micro-batch (forward, recomputation,
+// backward, synchronisation and memory of an unfused attention layer); loops are unrolled.
+Refusal plan_size(const Transformer& m, std::int64_t micro_batches) {
+  constexpr double kPerLayer = 170, kMost = 4e8;  // 6.4 GB
+  const double instructions =
+      kPerLayer * static_cast<double>(m.layers) * static_cast<double>(micro_batches);
+  if (instructions <= kMost) return {};
+  return no("the plan would have about " + text(static_cast<std::int64_t>(instructions / 1e6)) +
+                " million instructions (" + text(micro_batches) + " micro-batches of " +
+                text(m.layers) + " layers), more than the " +
+                text(static_cast<std::int64_t>(kMost / 1e6)) + " million that are built",
+            "lower job.global_batch, or raise layout.micro_batch or layout.dp");
+}
+
 }  // namespace
 
 std::optional<Infeasible> refusal(const Transformer& model, const Cluster& cluster,
@@ -115,6 +129,7 @@ std::optional<Infeasible> refusal(const Transformer& model, const Cluster& clust
     return no("layout.devices must name one GPU per rank", "leave layout.devices out");
   }
   if (auto r = tensor(model, layout, job)) return r;
+  if (auto r = plan_size(model, job.global_batch / step)) return r;
   return pipeline(model, layout, job.global_batch / step);
 }
 
