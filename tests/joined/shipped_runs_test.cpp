@@ -1,5 +1,5 @@
-// The shipped scenarios, from file to figures: ways to simulate that must agree, and figures of real
-// runs.
+// The shipped scenarios, from file to figures: ways to simulate that must agree, and figures of
+// real runs.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -97,7 +97,8 @@ void expect_equal(const std::vector<std::int64_t>& a, const std::vector<std::int
     if (std::abs(static_cast<double>(a[i] - b[i])) <= tolerance) continue;
     if (differing++ == 0 || std::abs(a[i] - b[i]) > std::abs(a[worst] - b[worst])) worst = i;
   }
-  EXPECT_EQ(differing, 0u) << "worst: figure " << worst << " (0 iteration, 1 makespan, then by rank "
+  EXPECT_EQ(differing, 0u) << "worst: figure " << worst
+                           << " (0 iteration, 1 makespan, then by rank "
                            << "its end and " << kParts << " parts): " << a[worst] << " and "
                            << b[worst] << " ps of " << a[0];
 }
@@ -140,8 +141,17 @@ TEST_P(Fits, IntoTheMemoryOfItsDevices) {
     EXPECT_GT(role.figures.allocated.value, 0) << role.role;
     EXPECT_LE(role.figures.allocated, role.figures.reserved) << role.role;
     EXPECT_LT(role.figures.reserved, role.figures.device) << role.role;
-    EXPECT_LE(role.figures.device, role.capacity) << role.role;
+    EXPECT_LE(role.figures.device.value, costs.device(DeviceKindId(0)).memory.value) << role.role;
   }
+}
+
+// Without a capacity nothing would ever be refused.
+TEST(Capacity, IsTheMemoryOfTheDevice) {
+  const Scenario s = load_scenario("gpt2_124m__a100_1x8__tp1_pp1_dp8", {}, kData);
+  const Topology topology(s.cluster);
+  const HardwareModel costs(topology, s.job, fs::path(GPUTWIN_SOURCE_DIR) / "hwmodels");
+  const auto outcome = prepare(s, costs, topology);
+  EXPECT_EQ(std::get<PreparedRun>(outcome).memory.at(0).capacity.value, std::int64_t{80} << 30);
 }
 
 INSTANTIATE_TEST_SUITE_P(ShippedRuns, Fits, ::testing::ValuesIn(names_up_to(1 << 20)), test_name);
@@ -165,7 +175,8 @@ TEST(Flagship, HasSixtyFiveMillionTasks) {
   EXPECT_EQ(tasks_per_body(load_scenario(kFlagship, {}, kData)), 65'440'448);
 }
 
-// GPT-3 175B on one node: weights and gradients alone are 6 B x 175e9 / 8 = 131 GB per GPU of 80 GB.
+// GPT-3 175B on one node: weights and gradients alone are 6 B x 175e9 / 8 = 131 GB per GPU of 80
+// GB.
 TEST(TooLarge, SaysBySoMuchAndWritesNothing) {
   const Scenario s = load_scenario("gpt_22b__a100_1x8__tp8_pp1_dp1_full",
                                    {"model=gpt3_175b", "layout.micro_batch=1"}, kData);

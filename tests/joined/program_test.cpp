@@ -1,0 +1,213 @@
+// The program as a person or a script meets it: exit codes, what it prints, and what it leaves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+#include "tests/golden/program.h"
+
+namespace gputwin {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+constexpr const char* kSmall = "gpt_22b__a100_1x8__tp8_pp1_dp1_full";
+constexpr const char* kLlama405b = "llama3_405b__h100_2048x8__tp8_pp16_dp128";
+
+/// `gputwin arguments`; stderr only with `errors`, since what goes to stdout must parse alone.
+ProgramOutput program(const std::string& arguments, bool errors = true) {
+  const std::string command =
+      std::string("'") + GPUTWIN_PROGRAM + "' " + arguments + (errors ? " 2>&1" : " 2>/dev/null");
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("cannot start " + command);
+  ProgramOutput output;
+  std::array<char, 4096> buffer{};
+  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+    output.text.append(buffer.data(), got);
+  }
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status)) output.exit_code = WEXITSTATUS(status);
+  return output;
+}
+
+std::vector<std::string> keys(const json& object) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object.items()) names.push_back(name);
+  return names;
+}
+
+std::string quoted(const fs::path& path) { return "'" + path.string() + "'"; }
+
+// ---- run ----
+
+// The keys of scenarios/README.md, "result.json".
+TEST(Program, PrintsTheContractAsJson) {
+  const ProgramOutput output = program(std::string("run ") + kSmall + " --json", false);
+  ASSERT_EQ(output.exit_code, 0);
+  const json result = json::parse(output.text);
+  EXPECT_THAT(keys(result), UnorderedElementsAre("schema", "scenario", "iteration_time_s",
+                                                 "interval_s", "makespan_s", "tokens_per_s",
+                                                 "samples_per_s", "model_tflops_per_gpu",
+                                                 "hardware_tflops_per_gpu", "flops_convention",
+                                                 "mfu", "hfu", "breakdown_s", "breakdown_rank",
+                                                 "memory", "extrapolated", "warnings", "engine"));
+  EXPECT_EQ(result["scenario"], kSmall);
+  // Table 5 of Korthikanti et al. 2022 says 1.42 s; the order of magnitude, not the model, is
+  // tested here.
+  EXPECT_GT(result["iteration_time_s"].get<double>(), 0.5);
+  EXPECT_LT(result["iteration_time_s"].get<double>(), 3.0);
+  EXPECT_EQ(result["engine"]["ranks"], 8);
+  EXPECT_LE(result["interval_s"][0].get<double>(), result["iteration_time_s"].get<double>());
+  EXPECT_GE(result["interval_s"][1].get<double>(), result["iteration_time_s"].get<double>());
+}
+
+TEST(Program, WritesTheSameFiguresItPrints) {
+  const ScratchFolder folder("program-out");
+  const ProgramOutput output =
+      program(std::string("run ") + kSmall + " --json --out " + quoted(folder.path()), false);
+  ASSERT_EQ(output.exit_code, 0);
+  EXPECT_EQ(read_file(folder.path() / "result.json"), output.text);
+}
+
+// No message takes a link from another in one node: the longest path is the simulation.
+TEST(Program, RunsOnTheReferenceExecutor) {
+  const std::string run = std::string("run ") + kSmall + " --json";
+  const ProgramOutput simgrid = program(run, false),
+                      other = program(run + " --executor reference", false);
+  ASSERT_EQ(simgrid.exit_code, 0);
+  ASSERT_EQ(other.exit_code, 0);
+  const double a = json::parse(simgrid.text)["iteration_time_s"].get<double>();
+  const double b = json::parse(other.text)["iteration_time_s"].get<double>();
+  EXPECT_NEAR(a, b, 1e-6 * a);
+}
+
+// ---- bad ends ----
+
+TEST(Program, CallsUnusableInputTwo) {
+  for (const std::string arguments :
+       {std::string("run no_such_run"), std::string("run ") + kSmall + " --set layout.tp=3",
+        std::string("run ") + kSmall + " --set layout.no_such_key=1",
+        std::string("run ") + kSmall + " --fold sometimes", std::string("list planets"),
+        std::string("fly"), std::string(""),
+        std::string("collective all_reduce --cluster a100_1x8 --ranks 9"),
+        std::string("collective all_reduce --cluster a100_1x8 --ranks 8 --sizes many"),
+        std::string("explain ") + kSmall + " --op no_such_op"}) {
+    const ProgramOutput output = program(arguments);
+    EXPECT_EQ(output.exit_code, 2) << arguments << "\n" << output.text;
+    EXPECT_THAT(output.text, HasSubstr("gputwin: ")) << arguments;
+  }
+}
+
+// A file where the folder should be: no user, not even root, can write below it.
+TEST(Program, RefusesAnUnwritableFolder) {
+  const ScratchFolder folder("program-unwritable");
+  const fs::path file = folder.path() / "file";
+  std::FILE* made = std::fopen(file.c_str(), "w");
+  ASSERT_NE(made, nullptr);
+  std::fclose(made);
+  const ProgramOutput output =
+      program(std::string("run ") + kSmall + " --out " + quoted(file / "out"));
+  EXPECT_EQ(output.exit_code, 2) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("result.json"));
+  fs::remove(file);
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+// GPT-3 175B on eight GPUs needs more than twice the memory there is.
+TEST(Program, CallsInfeasibleThreeAndLeavesNothing) {
+  const ScratchFolder folder("program-infeasible");
+  const ProgramOutput output = program(
+      std::string("run ") + kSmall + " --set model=gpt3_175b --set layout.micro_batch=1 --out " +
+      quoted(folder.path() / "out") + " --trace " + quoted(folder.path() / "trace.json"));
+  EXPECT_EQ(output.exit_code, 3) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("GiB too much"));
+  EXPECT_THAT(output.text, HasSubstr("what would fit"));
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(Program, GivesUpAtTheTimeLimit) {
+  const ScratchFolder folder("program-limit");
+  const ProgramOutput output =
+      program(std::string("run ") + kLlama405b +
+              " --set layout.recompute=full --fold off --time-limit 0.001 --out " +
+              quoted(folder.path() / "out") + " --trace " + quoted(folder.path() / "trace.json"));
+  EXPECT_EQ(output.exit_code, 1) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("--time-limit"));
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+// ---- the other commands ----
+
+TEST(Program, ListsWhatShips) {
+  const std::vector<std::pair<std::string, std::string>> known{
+      {"models", "gpt3_175b"}, {"clusters", "a100_128x8"}, {"devices", "a100-sxm-80gb"},
+      {"runs", kSmall},        {"strategies", ""},         {"schedules", "interleaved"}};
+  for (const auto& [what, name] : known) {
+    const ProgramOutput text = program("list " + what);
+    EXPECT_EQ(text.exit_code, 0) << what;
+    EXPECT_THAT(text.text, HasSubstr(name));
+    const ProgramOutput output = program("list " + what + " --json", false);
+    ASSERT_EQ(output.exit_code, 0) << what;
+    const json rows = json::parse(output.text);
+    ASSERT_GE(rows.size(), 3u) << what;
+    for (const json& row : rows) {
+      EXPECT_THAT(keys(row), UnorderedElementsAre("name", "facts"));
+      EXPECT_THAT(text.text, HasSubstr(row["name"].get<std::string>()));
+    }
+  }
+}
+
+// 1M:4M doubles: 1, 2 and 4 MiB. Bus bandwidth of an all-reduce over 8 is 2 x 7/8 of algorithm
+// bandwidth.
+TEST(Program, MeasuresCollectives) {
+  const ProgramOutput output =
+      program("collective all_reduce --cluster a100_1x8 --ranks 8 --sizes 1M:4M --json", false);
+  ASSERT_EQ(output.exit_code, 0);
+  const json rows = json::parse(output.text);
+  ASSERT_EQ(rows.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const json& row = rows[i];
+    EXPECT_THAT(keys(row), UnorderedElementsAre("size_bytes", "algorithm", "protocol", "time_us",
+                                                "algbw_GBps", "busbw_GBps", "flows"));
+    EXPECT_EQ(row["size_bytes"], 1048576 << i);
+    const double algorithm = row["algbw_GBps"].get<double>();
+    EXPECT_NEAR(row["busbw_GBps"].get<double>(), 1.75 * algorithm, 1e-9 * algorithm);
+    EXPECT_NEAR(algorithm * row["time_us"].get<double>() * 1e3, 1048576 << i, 1.0);
+  }
+}
+
+// fc1 of a stage: one GEMM forward, two backward, one recomputed.
+TEST(Program, ExplainsAnOperation) {
+  const ProgramOutput text = program(std::string("explain ") + kSmall + " --op fc1");
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_THAT(text.text, HasSubstr("gemm"));
+  const ProgramOutput output =
+      program(std::string("explain ") + kSmall + " --op fc1 --json", false);
+  ASSERT_EQ(output.exit_code, 0);
+  const json rows = json::parse(output.text);
+  ASSERT_FALSE(rows.empty());
+  for (const json& row : rows) {
+    EXPECT_GT(row["time_us"].get<double>(), 0);
+    EXPECT_THAT(row["shape"].get<std::string>(), HasSubstr("gemm"));
+  }
+}
+
+TEST(Program, HelpsAndNamesItsVersion) {
+  EXPECT_EQ(program("--help").exit_code, 0);
+  EXPECT_EQ(program("run --help").exit_code, 0);
+  const ProgramOutput version = program("--version");
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_THAT(version.text, HasSubstr("gputwin "));
+}
+
+}  // namespace
+}  // namespace gputwin
