@@ -32,7 +32,7 @@ struct PerfettoOptions {
   std::string title;  // of the trace: the scenario's name
   std::vector<LinkId>
       links;  // whose load is drawn; empty: those near the ranks' GPUs, and the fabric's
-  std::vector<Cost> call_costs;  // by CallId; empty: slices carry no cost terms
+  std::vector<Cost> call_costs{};  // by CallId; empty: slices carry no cost terms
 };
 
 struct TraceCounts {

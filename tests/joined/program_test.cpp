@@ -93,7 +93,7 @@ TEST(Program, RunsOnTheReferenceExecutor) {
 // ---- bad ends ----
 
 TEST(Program, CallsUnusableInputTwo) {
-  for (const std::string arguments :
+  for (const std::string& arguments :
        {std::string("run no_such_run"), std::string("run ") + kSmall + " --set layout.tp=3",
         std::string("run ") + kSmall + " --set layout.no_such_key=1",
         std::string("run ") + kSmall + " --fold sometimes", std::string("list planets"),
