@@ -30,8 +30,8 @@ inline constexpr std::size_t kMaxTracedLinks = 256;
 
 struct PerfettoOptions {
   std::string title;  // of the trace: the scenario's name
-  std::vector<LinkId>
-      links;  // whose load is drawn; empty: those near the ranks' GPUs, and the fabric's
+  /// Whose load is drawn; empty: those near the ranks' GPUs, and the fabric's.
+  std::vector<LinkId> links{};
   std::vector<Cost> call_costs{};  // by CallId; empty: slices carry no cost terms
 };
 
