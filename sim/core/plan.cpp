@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/core/spelling.h"
+
 namespace gputwin {
 
 bool overlap(const View& a, const View& b) {
@@ -43,10 +45,9 @@ std::int64_t Plan::tasks_per_body() const {
 }
 
 std::string Plan::full_name(const Instruction& i) const {
-  static constexpr const char* kPhase[] = {"F", "R", "B", "W", "D", "G", "O", "P", "X", "I"};
   if (i.name >= names.size()) return "?";
   const Name& name = names[i.name];
-  std::string text = kPhase[static_cast<std::size_t>(name.phase)];
+  std::string text(1, kPhaseLetters[static_cast<std::size_t>(name.phase)]);
   if (is_task(i.kind) && i.frame() != kNoFrame) text += "/mb" + std::to_string(i.frame());
   if (name.layer >= 0) text += "/L" + std::to_string(name.layer);
   if (name.layer == -2) text += "/head";

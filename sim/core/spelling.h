@@ -49,6 +49,9 @@ std::optional<Enum> from_string(std::string_view word) {
   return std::nullopt;
 }
 
+/// Letters that begin the name of an instruction, by Phase.
+inline constexpr std::string_view kPhaseLetters = "FRBWDGOPXI";
+
 /// Letters of Op::dims for a kind, as in op.h: "mnk", "bagsud", …
 std::string_view dimension_letters(OpKind kind);
 
