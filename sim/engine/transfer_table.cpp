@@ -156,14 +156,15 @@ void TransferTable::add_flow(RankId from, RankId to, Bytes bytes, const Route& r
   PatternFlow flow{from, to, bytes, 0, 0, static_cast<std::uint32_t>(links_.size()), route.count};
   for (const LinkId link : route) links_.push_back(folding_.link[link.value]);
   if (folding_.folded) {
-    const auto same_path = [&](const PatternFlow& other) {
-      return std::ranges::equal(links(other), links(flow));
-    };
-    const auto known = flows_.begin() + pattern.first_flow;
-    const auto it = std::find_if(known, flows_.end(), same_path);
-    if (it != flows_.end()) {
+    if (pattern.flows == 0) flow_of_path_.clear();
+    const std::span<const LinkId> path = links(flow);
+    std::vector<std::uint32_t> key;
+    for (const LinkId link : path) key.push_back(link.value);
+    const auto [it, fresh] =
+        flow_of_path_.emplace(std::move(key), static_cast<std::uint32_t>(flows_.size()));
+    if (!fresh) {
       links_.resize(flow.first_link);
-      it->bytes = std::max(it->bytes, bytes);
+      flows_[it->second].bytes = std::max(flows_[it->second].bytes, bytes);
       return;
     }
   }

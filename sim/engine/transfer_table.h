@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -114,6 +115,7 @@ class TransferTable {
   std::vector<Pattern> patterns_;
   std::vector<std::uint32_t> channel_of_pattern_;
   std::vector<PatternFlow> flows_;
+  std::map<std::vector<std::uint32_t>, std::uint32_t> flow_of_path_;  // of the pattern being made
   std::vector<LinkId> links_;
   std::unordered_map<std::uint32_t, CopyKind> copies_;           // by pattern
   std::unordered_map<std::uint64_t, std::uint8_t> stream_used_;  // by channel and rank
