@@ -218,8 +218,12 @@ class Writer {
     if (!e.folded && !e.unfolded_because.empty()) line("  not folded: {}", e.unfolded_because);
     if (!context_.timings) return;
     const double rate = e.wall_s > 0 ? static_cast<double>(e.tasks) / e.wall_s * 1e-6 : 0;
-    line("  took {} ({:.1f} M tasks/s), {:.0f} MB", human_time(e.wall_s), rate,
-         static_cast<double>(e.peak_rss_bytes) * 1e-6);
+    std::string heap;
+    if (context_.heap_allocations > 0) {
+      heap = ", " + grouped(context_.heap_allocations) + " heap allocations";
+    }
+    line("  took {} ({:.1f} M tasks/s), {:.0f} MB{}", human_time(e.wall_s), rate,
+         static_cast<double>(e.peak_rss_bytes) * 1e-6, heap);
   }
 
   void list(std::string_view title, const std::vector<std::string>& items) {

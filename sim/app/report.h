@@ -28,6 +28,7 @@ struct ReportContext {
   bool ascii = false;   // bars of '#' instead of block characters
   bool colour = false;  // ANSI colours; only for a terminal
   bool timings = true;  // wall time and memory of the simulation itself, which differ between runs
+  std::int64_t heap_allocations = 0;  // of the program so far; 0: left out
 };
 
 /// The report as text of at most 100 columns, ending with a newline. Same result, same text, if not

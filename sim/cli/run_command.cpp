@@ -13,6 +13,7 @@
 #include "sim/app/run.h"
 #include "sim/app/terminal_progress.h"
 #include "sim/cli/commands.h"
+#include "sim/cli/heap_count.h"
 #include "sim/core/error.h"
 
 namespace gputwin::cli {
@@ -99,7 +100,8 @@ int simulate(const Options& options) {
   result.execution.engine.peak_rss_bytes = usage.ru_maxrss * std::int64_t{1024};
   result.execution.engine.wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const ReportContext context = context_of(options, scenario);
+  ReportContext context = context_of(options, scenario);
+  context.heap_allocations = heap_allocations();
   if (!options.out.empty()) {
     write_result_json(std::filesystem::path(options.out) / "result.json", result,
                       context.flops_convention);
