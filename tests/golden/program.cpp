@@ -44,10 +44,7 @@ ScratchFolder::~ScratchFolder() {
   fs::remove_all(path_, ignored);
 }
 
-ProgramOutput run_scenario(const std::string& program, const fs::path& scenario,
-                           const fs::path& folder, const std::string& more) {
-  const std::string command = "'" + program + "' run '" + scenario.string() + "' --out '" +
-                              folder.string() + "' " + more + " 2>&1";
+ProgramOutput run_command(const std::string& command) {
   std::FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("cannot start " + command);
   ProgramOutput output;
@@ -58,6 +55,13 @@ ProgramOutput run_scenario(const std::string& program, const fs::path& scenario,
   const int status = ::pclose(pipe);
   if (WIFEXITED(status)) output.exit_code = WEXITSTATUS(status);
   return output;
+}
+
+ProgramOutput run_scenario(const std::string& program, const fs::path& scenario,
+                           const fs::path& folder, const std::string& more) {
+  const std::string command = "'" + program + "' run '" + scenario.string() + "' --out '" +
+                              folder.string() + "' " + more + " 2>&1";
+  return run_command(command);
 }
 
 std::string read_file(const fs::path& path) {

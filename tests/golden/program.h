@@ -34,6 +34,9 @@ struct ProgramOutput {
   std::string text;  // stdout and stderr
 };
 
+/// Runs a shell command to its end.
+ProgramOutput run_command(const std::string& command);
+
 /// `program run scenario --out folder`, with more arguments behind it.
 ProgramOutput run_scenario(const std::string& program, const std::filesystem::path& scenario,
                            const std::filesystem::path& folder, const std::string& more = "");

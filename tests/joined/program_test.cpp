@@ -27,16 +27,7 @@ constexpr const char* kLlama405b = "llama3_405b__h100_2048x8__tp8_pp16_dp128";
 ProgramOutput program(const std::string& arguments, bool errors = true) {
   const std::string command =
       std::string("'") + GPUTWIN_PROGRAM + "' " + arguments + (errors ? " 2>&1" : " 2>/dev/null");
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("cannot start " + command);
-  ProgramOutput output;
-  std::array<char, 4096> buffer{};
-  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    output.text.append(buffer.data(), got);
-  }
-  const int status = ::pclose(pipe);
-  if (WIFEXITED(status)) output.exit_code = WEXITSTATUS(status);
-  return output;
+  return run_command(command);
 }
 
 std::vector<std::string> keys(const json& object) {
