@@ -25,15 +25,30 @@ constexpr int bits(DType d) {
   return 0;
 }
 
-enum class Optimizer : std::uint8_t { Adam, AdamW, Sgd };
+enum class Optimizer : std::uint8_t { Adam, AdamW, Sgd, Lamb };
 enum class AttentionKernel : std::uint8_t { Unfused, Flash1, Flash2, Flash3, Cudnn };
 
 constexpr bool is_flash(AttentionKernel a) { return a != AttentionKernel::Unfused; }
 
+/// How 8- and 4-bit operands are scaled: per tensor with the maximum of earlier iterations or of
+/// this one, per block, in hardware blocks of 32 (MX) or 16 (NVFP4), per row, per tensor (torch).
+enum class Recipe : std::uint8_t {
+  None,
+  Delayed,
+  Current,
+  Blockwise,
+  Mx,
+  Nvfp4,
+  Rowwise,
+  Tensorwise
+};
+
 struct Precision {
-  DType compute = DType::Bf16;  // matrix-multiply inputs
-  DType params = DType::Bf16;   // weights as used in forward and backward
-  DType grads = DType::F32;     // gradients as accumulated and reduced
+  DType compute = DType::Bf16;   // matrix-multiply inputs
+  DType params = DType::Bf16;    // weights as used in forward and backward
+  DType grads = DType::F32;      // gradients as accumulated and reduced
+  Recipe recipe = Recipe::None;  // with a compute format below 16 bits
+  bool master = true;            // the optimizer keeps an F32 copy of 16-bit weights
   bool operator==(const Precision&) const = default;
 };
 
@@ -43,6 +58,9 @@ struct Job {
   Precision precision{};
   Optimizer optimizer = Optimizer::Adam;
   AttentionKernel attention = AttentionKernel::Flash2;
+  std::int32_t lora_rank = 0;        // > 0: only adapters of this rank are trained
+  bool fused_cross_entropy = false;  // loss and its gradient without F32 copies of the logits
+  bool cuda_graph = false;           // the whole iteration is launched as one graph
   std::string stack =
       "megatron-core";  // software stack family: kernel list, fusions, overlap habits
   bool operator==(const Job&) const = default;

@@ -14,6 +14,14 @@ namespace gputwin {
 enum class Schedule : std::uint8_t { None, Gpipe, OneFOneB, Interleaved };
 enum class Recompute : std::uint8_t { None, Selective, Full, Block };
 
+/// How context-parallel ranks exchange keys and values: gathered before the attention kernel,
+/// passed around a ring under it, or heads traded for tokens (Ulysses).
+enum class ContextComm : std::uint8_t { AllGather, Ring, AllToAll };
+
+/// How tensor-parallel collectives hide under the GEMM they belong to: not at all, in chunks
+/// through Transformer Engine's user buffers, or through symmetric memory (torch async TP).
+enum class TpOverlap : std::uint8_t { None, Userbuffers, AsyncTp };
+
 /// A dimension of the rank grid. Experts span dp x cp (x tp) and have no dimension of their own.
 enum class Dim : std::uint8_t { Tp, Cp, Dp, Pp };
 
@@ -25,8 +33,13 @@ struct Coordinates {
 
 struct Layout {
   std::int32_t tp = 1, pp = 1, vpp = 1, dp = 1, cp = 1, ep = 1;
-  bool sp = false;        // sequence parallelism: norms and dropout on token shards over tp
-  std::int32_t zero = 0;  // 0 replicated, 1 optimizer states sharded over dp x cp
+  bool sp = false;  // sequence parallelism: norms and dropout on token shards over tp
+  ContextComm cp_comm = ContextComm::AllGather;
+  TpOverlap tp_overlap = TpOverlap::None;
+  // Sharded over dp x cp: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters
+  // (FSDP).
+  std::int32_t zero = 0;
+  std::int32_t hsdp_group = 0;  // with zero 3: data-parallel ranks of a shard group; 0: all
   Schedule schedule = Schedule::OneFOneB;
   std::int64_t micro_batch = 1;  // samples
   Recompute recompute = Recompute::None;

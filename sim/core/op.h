@@ -139,6 +139,7 @@ struct Op {
   bool trans_a = false, trans_b = false;
   bool accumulate = false;  // outputs marked += add to what is there
   bool causal = false;
+  bool alibi = false;       // AttentionScores: adds the head's slope times the key position
   bool inverse = false;     // Rope: rotate back
   bool reduce_max = false;  // AllReduce: max instead of sum
   bool pinned = true;       // CopyBytes: page-locked host memory

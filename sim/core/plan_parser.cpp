@@ -467,6 +467,7 @@ class Parser {
     if (w == "tb") return void(op.trans_b = true);
     if (w == "accumulate") return void(op.accumulate = true);
     if (w == "causal") return void(op.causal = true);
+    if (w == "alibi") return void(op.alibi = true);
     if (w == "inverse") return void(op.inverse = true);
     if (w == "max") return void(op.reduce_max = true);
     if (w == "pageable") return void(op.pinned = false);

@@ -156,6 +156,7 @@ class Printer {
     flag(o.trans_b, "tb");
     flag(o.accumulate, "accumulate");
     flag(o.causal, "causal");
+    flag(o.alibi, "alibi");
     flag(o.inverse, "inverse");
     flag(o.reduce_max, "max");
     flag(!o.pinned, "pageable");

@@ -67,7 +67,11 @@ constexpr std::array<string_view, 2> kNorm{"layernorm", "rmsnorm"};
 constexpr std::array<string_view, 3> kPositions{"learned", "rope", "alibi"};
 constexpr std::array<string_view, 5> kAttentionKernel{"unfused", "flash1", "flash2", "flash3",
                                                       "cudnn"};
-constexpr std::array<string_view, 3> kOptimizer{"adam", "adamw", "sgd"};
+constexpr std::array<string_view, 4> kOptimizer{"adam", "adamw", "sgd", "lamb"};
+constexpr std::array<string_view, 8> kRecipe{"none", "delayed", "current", "blockwise",
+                                             "mx",   "nvfp4",   "rowwise", "tensorwise"};
+constexpr std::array<string_view, 3> kContextComm{"all-gather", "ring", "all-to-all"};
+constexpr std::array<string_view, 3> kTpOverlap{"none", "userbuffers", "async-tp"};
 constexpr std::array<string_view, 5> kCopyKind{"h2d", "d2h", "d2d", "nvme_to_host", "host_to_nvme"};
 constexpr std::array<string_view, 3> kAxis{"none", "rows", "cols"};
 constexpr std::array<string_view, 4> kSchedule{"none", "gpipe", "1f1b", "interleaved"};
@@ -101,6 +105,9 @@ string_view to_string(Norm v) { return word(kNorm, v); }
 string_view to_string(Positions v) { return word(kPositions, v); }
 string_view to_string(AttentionKernel v) { return word(kAttentionKernel, v); }
 string_view to_string(Optimizer v) { return word(kOptimizer, v); }
+string_view to_string(Recipe v) { return word(kRecipe, v); }
+string_view to_string(ContextComm v) { return word(kContextComm, v); }
+string_view to_string(TpOverlap v) { return word(kTpOverlap, v); }
 string_view to_string(CopyKind v) { return word(kCopyKind, v); }
 string_view to_string(Axis v) { return word(kAxis, v); }
 string_view to_string(Schedule v) { return word(kSchedule, v); }
@@ -158,6 +165,18 @@ std::span<const string_view> spellings<AttentionKernel>() {
 template <>
 std::span<const string_view> spellings<Optimizer>() {
   return kOptimizer;
+}
+template <>
+std::span<const string_view> spellings<Recipe>() {
+  return kRecipe;
+}
+template <>
+std::span<const string_view> spellings<ContextComm>() {
+  return kContextComm;
+}
+template <>
+std::span<const string_view> spellings<TpOverlap>() {
+  return kTpOverlap;
 }
 template <>
 std::span<const string_view> spellings<CopyKind>() {
