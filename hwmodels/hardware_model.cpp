@@ -32,7 +32,7 @@ Cost gemm(const Device& device, const Op& op, Bytes read, Bytes written) {
 }  // namespace
 
 HardwareModel::HardwareModel(const Topology& topology, const Job& job,
-                             const std::filesystem::path& data)
+                             const std::filesystem::path& data, const Adjustments& adjustments)
     : topology_(topology), nccl_(load_nccl_constants(data / "links" / "nccl.json")) {
   const std::vector<std::string> known = list_devices(data / "devices");
   const Cluster& cluster = topology.cluster();
@@ -51,6 +51,14 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
   StackChoice choice = choose_stack(data / "stacks", job.stack);
   stack_ = std::move(choice.stack);
   if (!choice.note.empty()) notes_.push_back(std::move(choice.note));
+  if (!adjustments.stack_factors) stack_.factors = kNoFactors;
+  for (std::size_t f = 0; f < kFactors; ++f) stack_.factors[f] *= adjustments.times[f];
+  stack_.host.launch = stack_.host.launch * stack_.factor(Factor::Host);
+  stack_.host.collective_launch = stack_.host.collective_launch * stack_.factor(Factor::Host);
+  for (Device& device : devices_) {
+    if (!adjustments.power_limits) device.sustained_compute = 1.0;
+    if (!adjustments.head_alignment) device.attention.misaligned_head_time = 1.0;
+  }
   for (const Device& device : devices_) {
     const AttentionRate& rate = device.attention.kernels[static_cast<std::size_t>(job.attention)];
     if (!is_flash(job.attention) || rate.forward.value > 0) continue;
@@ -67,7 +75,7 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
   switch (op.kind) {
     case OpKind::Gemm:
       cost = gemm(device, op, read, written);
-      factor = stack_.gemm_time;
+      factor = stack_.factor(Factor::Gemm);
       break;
     case OpKind::AttentionScores:
     case OpKind::AttentionContext:
@@ -76,12 +84,12 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
     case OpKind::AttentionGradQuery:
     case OpKind::AttentionGradKey:
       cost = attention_gemm_cost(device, op, read + written);
-      factor = stack_.attention_time;
+      factor = stack_.factor(Factor::Attention);
       break;
     case OpKind::FlashForward:
     case OpKind::FlashBackward:
       cost = flash_cost(device, op, read + written);
-      factor = stack_.attention_time;
+      factor = stack_.factor(Factor::Attention);
       break;
     case OpKind::Opaque: cost = opaque_cost(device, op, read, written); break;
     case OpKind::CpuAdam: cost = cpu_adam_cost(*nodes_[kind.value], op.dims[0]); break;
@@ -109,7 +117,7 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
     case OpKind::SumOfSquares:
     case OpKind::AdamStep:
       cost = memory_bound_cost(device, op, read, written);
-      factor = stack_.memory_bound_time;
+      factor = stack_.factor(Factor::MemoryBound);
       break;
     case OpKind::AllReduce:
     case OpKind::AllGather:

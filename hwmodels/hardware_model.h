@@ -15,6 +15,14 @@
 
 namespace gputwin {
 
+/// Changes to the constants of a model, for questions of the kind "what if".
+struct Adjustments {
+  StackFactors times = kNoFactors;  // times the stack's own factors
+  bool stack_factors = true;        // false: the stack's own factors are 1
+  bool power_limits = true;         // false: devices sustain the rate of a short benchmark
+  bool head_alignment = true;  // false: head sizes that are no multiple of 8 cost nothing extra
+};
+
 /// What the devices of `topology` cost under the software stack of `job`.
 ///
 /// `data` is the folder hwmodels (devices/, stacks/, links/). Device rows follow
@@ -23,7 +31,8 @@ namespace gputwin {
 /// the nearest one) and for broken data files; an unknown software stack is no error but a note.
 class HardwareModel final : public CostModel {
  public:
-  HardwareModel(const Topology& topology, const Job& job, const std::filesystem::path& data);
+  HardwareModel(const Topology& topology, const Job& job, const std::filesystem::path& data,
+                const Adjustments& adjustments = {});
 
   Cost kernel(const Op& op, Bytes read, Bytes written, DeviceKindId device) const override;
   Cost copy(CopyKind kind, Bytes bytes, bool pinned, GpuId gpu) const override;

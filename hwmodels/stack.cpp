@@ -5,6 +5,18 @@
 #include "sim/core/error.h"
 
 namespace gputwin {
+namespace {
+
+constexpr std::array<std::string_view, kFactors> kFactorKeys{"gemm_time",
+                                                             "attention_time",
+                                                             "memory_bound_time",
+                                                             "collective_in_node_time",
+                                                             "collective_across_nodes_time",
+                                                             "host_time"};
+
+}  // namespace
+
+std::span<const std::string_view> factor_keys() { return kFactorKeys; }
 
 Stack load_stack(const std::filesystem::path& path) {
   ConstantsFile file(path);
@@ -14,13 +26,10 @@ Stack load_stack(const std::filesystem::path& path) {
     throw InputError(path.string(), "/name", stack.name, "is not the file's name",
                      "write " + path.stem().string());
   }
-  stack.gemm_time = file.number_or("/factors/gemm_time", 1.0, Range::Positive);
-  stack.attention_time = file.number_or("/factors/attention_time", 1.0, Range::Positive);
-  stack.memory_bound_time = file.number_or("/factors/memory_bound_time", 1.0, Range::Positive);
-  stack.collective_in_node_time =
-      file.number_or("/factors/collective_in_node_time", 1.0, Range::Positive);
-  stack.collective_across_nodes_time =
-      file.number_or("/factors/collective_across_nodes_time", 1.0, Range::Positive);
+  for (std::size_t f = 0; f < kFactors; ++f) {
+    const std::string pointer = "/factors/" + std::string(kFactorKeys[f]);
+    stack.factors[f] = file.number_or(pointer, 1.0, Range::Positive);
+  }
   stack.nvls = file.number_or("/nccl/nvls", 0.0) > 0;
   stack.host.launch = Seconds(file.number("/host/launch_us", Range::NotNegative) * 1e-6);
   stack.host.collective_launch =

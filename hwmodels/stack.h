@@ -2,8 +2,12 @@
 // side costs.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hwmodels/constants_file.h"
@@ -11,18 +15,34 @@
 
 namespace gputwin {
 
-/// Factors on times; 1 leaves a model as it is. They were fitted together: read a stack as one set.
+/// What a factor multiplies: kernel times by class, collectives whose members share a node or
+/// NVLink domain (tensor parallelism) or do not (data parallelism), and the host's launch costs.
+enum class Factor : std::uint8_t {
+  Gemm,
+  Attention,
+  MemoryBound,
+  CollectiveInNode,
+  CollectiveAcrossNodes,
+  Host
+};
+inline constexpr std::size_t kFactors = 6;
+
+/// Keys of the factors in stack files, by Factor: "gemm_time", "attention_time", …
+std::span<const std::string_view> factor_keys();
+
+/// One value per Factor; 1 leaves a model as it is.
+using StackFactors = std::array<double, kFactors>;
+inline constexpr StackFactors kNoFactors{1, 1, 1, 1, 1, 1};
+
+/// The factors of a stack were fitted together: read them as one set.
 struct Stack {
   std::string name;
-  double gemm_time = 1.0;
-  double attention_time = 1.0;
-  double memory_bound_time = 1.0;
-  // Members within one node or NVLink domain: tensor parallelism.
-  double collective_in_node_time = 1.0;
-  double collective_across_nodes_time = 1.0;  // others: data parallelism
-  bool nvls = false;                          // lets NCCL reduce inside the NVLink switch
+  StackFactors factors = kNoFactors;
+  bool nvls = false;  // lets NCCL reduce inside the NVLink switch
   HostCost host{};
   std::vector<Constant> constants;
+
+  double factor(Factor f) const { return factors[static_cast<std::size_t>(f)]; }
 };
 
 /// Reads `path`. Throws InputError as ConstantsFile does.

@@ -298,7 +298,7 @@ void add_direct(std::int32_t n, double share, std::vector<FlowEdge>& edges) {
 void apply_stack(const Setting& s, CollectiveSchedule& schedule) {
   const bool inside = s.placement.domains() == 1;
   const double factor =
-      inside ? s.stack.collective_in_node_time : s.stack.collective_across_nodes_time;
+      s.stack.factor(inside ? Factor::CollectiveInNode : Factor::CollectiveAcrossNodes);
   if (factor == 1.0) return;
   schedule.latency = schedule.latency * factor;
   if (inside && schedule.rate_cap.value > 0) {

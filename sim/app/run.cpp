@@ -172,10 +172,17 @@ Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs,
 
 RunOutcome run(const Scenario& scenario, const RunRequest& request) {
   const Topology topology(scenario.cluster);
-  const HardwareModel costs(topology, scenario.job, data_directory() / "hwmodels");
+  const WhatIf& what_if = scenario.what_if;
+  const HardwareModel costs(topology, scenario.job, data_directory() / "hwmodels",
+                            without(what_if.without, {.times = what_if.times}));
   Outcome<PreparedRun> outcome = prepare(scenario, costs, topology);
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun& prepared = std::get<PreparedRun>(outcome);
+
+  make_free(prepared.plan, what_if.without);
+  const AblatedCosts ablated(costs, what_if.without);
+  const CostModel& priced =
+      what_if.without.empty() ? static_cast<const CostModel&>(costs) : ablated;
 
   std::unique_ptr<PerfettoWriter> trace;
   std::unique_ptr<BothSinks> both;
@@ -187,7 +194,7 @@ RunOutcome run(const Scenario& scenario, const RunRequest& request) {
   }
   EventSink* sink = both ? both.get() : request.sink;
   ExecutionOutcome executed =
-      executor_of(request.executor)->run(prepared.plan, costs, topology, request.options, sink);
+      executor_of(request.executor)->run(prepared.plan, priced, topology, request.options, sink);
   if (auto* deadlock = std::get_if<Deadlock>(&executed)) return std::move(*deadlock);
   const bool cancelled = std::holds_alternative<Cancelled>(executed);
   // A trace that could not be written is the error to report; one of a cancelled run is dropped.
@@ -197,9 +204,10 @@ RunOutcome run(const Scenario& scenario, const RunRequest& request) {
   RunResult result;
   result.scenario = scenario.name;
   result.execution = std::move(std::get<Execution>(executed));
+  if (contains(what_if.without, Mechanism::Bubble)) remove_bubble(result.execution);
   result.memory = std::move(prepared.memory);
   add_rates(scenario, costs, topology, prepared.plan, result);
-  const Uncertainty interval = uncertainty(prepared.plan, result.execution, costs, topology);
+  const Uncertainty interval = uncertainty(prepared.plan, result.execution, priced, topology);
   result.low = interval.low;
   result.high = interval.high;
   result.extrapolated = interval.extrapolated;

@@ -12,6 +12,7 @@ endforeach()
 configure_file(scenario_schema_text.cpp.in scenario_schema_text.cpp @ONLY)
 
 add_library(gputwin_scenario STATIC
+  ablation.cpp
   json_text.cpp
   scenario.cpp
   scenario_document.cpp
@@ -24,5 +25,5 @@ add_library(gputwin_scenario STATIC
   ${CMAKE_CURRENT_BINARY_DIR}/scenario_schema_text.cpp)
 add_library(gputwin::scenario ALIAS gputwin_scenario)
 target_link_libraries(gputwin_scenario
-  PUBLIC gputwin_flags gputwin::core nlohmann_json::nlohmann_json
+  PUBLIC gputwin_flags gputwin::core gputwin::hwmodels nlohmann_json::nlohmann_json
   PRIVATE fmt::fmt valijson)

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/app/ablation.h"
 #include "sim/core/cluster.h"
 #include "sim/core/job.h"
 #include "sim/core/layout.h"
@@ -22,6 +23,8 @@ struct Straggler {
 };
 
 struct WhatIf {
+  Mechanisms without;                 // cost nothing
+  StackFactors times = kNoFactors;    // on top of the stack's own
   std::vector<Straggler> stragglers;  // each rank at most once
   std::optional<Jitter> jitter;
   bool unlimited_memory = false;  // simulate although some rank needs more memory than there is

@@ -1,5 +1,6 @@
 #include "sim/app/scenario_reader.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -172,6 +173,15 @@ WhatIf read_what_if(const Json& json) {
   for (const Json& s : json.value("stragglers", Json::array())) {
     what_if.stragglers.push_back(
         {RankId(s.at("rank").get<std::uint32_t>()), s.at("slowdown").get<double>()});
+  }
+  for (const Json& word : json.value("without", Json::array())) {
+    const auto words = mechanism_words();
+    const auto found = std::find(words.begin(), words.end(), word.get<std::string>());
+    what_if.without.push_back(static_cast<Mechanism>(found - words.begin()));
+  }
+  const Json& times = object_or_empty(json, "times");
+  for (std::size_t f = 0; f < kFactors; ++f) {
+    what_if.times[f] = times.value(std::string(factor_keys()[f]), 1.0);
   }
   what_if.unlimited_memory = json.value("unlimited_memory", false);
   if (json.contains("jitter")) {

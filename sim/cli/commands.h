@@ -15,5 +15,7 @@ Action add_run(CLI::App& app);
 Action add_list(CLI::App& app);
 Action add_collective(CLI::App& app);
 Action add_explain(CLI::App& app);
+Action add_validate(CLI::App& app);
+Action add_worker(CLI::App& app);
 
 }  // namespace gputwin::cli

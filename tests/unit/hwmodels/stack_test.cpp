@@ -23,9 +23,9 @@ TEST(Stacks, ShippedOnesLoad) {
 
 TEST(Stacks, DefaultChangesNothing) {
   const Stack stack = choose_stack(kStacks, "default").stack;
-  EXPECT_EQ(stack.gemm_time, 1.0);
-  EXPECT_EQ(stack.memory_bound_time, 1.0);
-  EXPECT_EQ(stack.collective_in_node_time, 1.0);
+  EXPECT_EQ(stack.factor(Factor::Gemm), 1.0);
+  EXPECT_EQ(stack.factor(Factor::MemoryBound), 1.0);
+  EXPECT_EQ(stack.factor(Factor::CollectiveInNode), 1.0);
   EXPECT_FALSE(stack.nvls);
 }
 

@@ -1,0 +1,15 @@
+// The far end of a WorkerPool: a process that runs one scenario after another.
+#pragma once
+
+#include <iosfwd>
+
+namespace gputwin {
+
+/// Reads one request per line from `in` until it ends, and writes one answer per line to `out`.
+///
+/// Request   {"name": text, "scenario": object, "time_limit_s": number}
+/// Answer    {"status": "ok", "result": result.json}, or
+///           {"status": "infeasible" | "input" | "cancelled" | "error", "reason": text}
+void serve(std::istream& in, std::ostream& out);
+
+}  // namespace gputwin

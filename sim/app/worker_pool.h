@@ -1,0 +1,35 @@
+// Many runs at once: child processes of the program, since SimGrid allows one engine per process.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace gputwin {
+
+/// Children that serve() requests, each one after another; a child that dies is replaced, and its
+/// request is answered with status "error".
+class WorkerPool {
+ public:
+  /// `program`: the gputwin executable; it is started with the argument "worker".
+  WorkerPool(std::filesystem::path program, int workers);
+
+  /// Answers in the order of `requests` (see worker.h for both), whichever child made them. After
+  /// each answer `progress` is told the share done; if it returns false, the rest is answered
+  /// with status "cancelled".
+  std::vector<nlohmann::ordered_json> run(const std::vector<nlohmann::ordered_json>& requests,
+                                          const std::function<bool(double)>& progress = {});
+
+ private:
+  std::filesystem::path program_;
+  int workers_;
+};
+
+/// The program that is running.
+std::filesystem::path this_program();
+
+/// Processors this process may use.
+int usable_processors();
+
+}  // namespace gputwin

@@ -1,0 +1,129 @@
+// gputwin validate: predicts published facts and says how wrong the predictions are.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "sim/app/ablation.h"
+#include "sim/app/terminal_progress.h"
+#include "sim/app/worker_pool.h"
+#include "sim/cli/commands.h"
+#include "sim/core/error.h"
+#include "validation/runs/report.h"
+#include "validation/runs/row_scenario.h"
+
+namespace gputwin::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::vector<std::string> files, without, kinds, groups;
+  std::string emit;
+  double max_error = 0, time_limit = 60;
+  int jobs = 0;
+  bool json = false, list = false;
+};
+
+volatile std::sig_atomic_t interrupted = 0;
+
+void on_interrupt(int) { interrupted = 1; }
+
+std::vector<PublishedRun> read_all(const Options& o) {
+  std::vector<PublishedRun> runs;
+  for (const std::string& file : o.files) {
+    for (PublishedRun& run : read_published_runs(file)) runs.push_back(std::move(run));
+  }
+  const auto outside = [](const std::vector<std::string>& wanted, const std::string& value) {
+    return !wanted.empty() && std::none_of(wanted.begin(), wanted.end(), [&](const auto& w) {
+      return value.find(w) != std::string::npos;
+    });
+  };
+  std::erase_if(runs, [&](const PublishedRun& r) {
+    return outside(o.kinds, r.kind) || outside(o.groups, r.group);
+  });
+  return runs;
+}
+
+int emit(const Options& o, const std::vector<PublishedRun>& runs) {
+  const auto found =
+      std::find_if(runs.begin(), runs.end(), [&](const auto& r) { return r.id == o.emit; });
+  if (found == runs.end()) {
+    throw InputError("--emit-scenario", "", o.emit, "is the id of no row", "ids stand in the file");
+  }
+  const auto scenario = row_scenario(found->id, found->config);
+  if (const auto* no = std::get_if<Unsupported>(&scenario)) {
+    fmt::print(stderr, "gputwin: infeasible: {}\n", no->reason);
+    return kInfeasible;
+  }
+  fmt::print("{}\n", std::get<Json>(scenario).dump(2));
+  return kDone;
+}
+
+int validate_runs(const Options& o) {
+  const std::vector<PublishedRun> runs = read_all(o);
+  if (!o.emit.empty()) return emit(o, runs);
+  std::signal(SIGINT, on_interrupt);
+  TerminalProgress progress(fmt::format("predicting {} runs", runs.size()), stderr,
+                            [] { return interrupted != 0; });
+  PredictOptions options;
+  options.time_limit_s = o.time_limit;
+  options.progress = [&](double share) { return progress.progress(share); };
+  if (!o.without.empty()) options.what_if["without"] = o.without;
+  WorkerPool pool(this_program(), o.jobs > 0 ? o.jobs : usable_processors());
+  const std::vector<Prediction> predictions = predict(runs, pool, options);
+  if (interrupted != 0) {
+    fmt::print(stderr, "gputwin: cancelled\n");
+    return kBoundBreached;
+  }
+  const Scores scores = score(runs, predictions);
+  if (o.json) {
+    fmt::print("{}", runs_json(runs, predictions, scores));
+  } else {
+    if (o.list) fmt::print("{}\n", runs_listing(runs, predictions));
+    fmt::print("{}", runs_report(runs, predictions, scores));
+  }
+  const double mean = scores.kinds.back().errors.mean;
+  if (o.max_error <= 0 || mean <= o.max_error) return kDone;
+  fmt::print(stderr, "gputwin: the mean error {:.3f} is above --max-error {:.3f}\n", mean,
+             o.max_error);
+  return kBoundBreached;
+}
+
+}  // namespace
+
+Action add_validate(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("validate", "Predict published facts; error tables");
+  command->require_subcommand(1);
+  CLI::App* runs = command->add_subcommand("runs", "Published training runs");
+  runs->footer(
+      "Example: gputwin validate runs validation/runs/published.json --kind dense-A100 --list\n"
+      "Format of the file: validation/runs/README.md. Exit codes: 0 done, 1 --max-error breached "
+      "or "
+      "cancelled, 2 bad input.");
+  auto o = std::make_shared<Options>();
+  std::vector<std::string> words;
+  for (const std::string_view w : mechanism_words()) words.emplace_back(w);
+  runs->add_option("files", o->files, "Files of published runs")->required();
+  runs->add_flag("--json", o->json, "Print rows and summary as JSON");
+  runs->add_flag("--list", o->list, "Print every row before the tables");
+  runs->add_option("--kind", o->kinds, "Only rows whose kind contains this; repeatable");
+  runs->add_option("--group", o->groups, "Only rows whose group contains this; repeatable");
+  runs->add_option("--max-error", o->max_error,
+                   "Exit with 1 if the mean absolute time error of all measured rows is above this "
+                   "(0.1 is 10 %)")
+      ->check(CLI::PositiveNumber);
+  runs->add_option("--emit-scenario", o->emit,
+                   "Print the scenario of the row with this id, and stop");
+  runs->add_option("--without", o->without, "Predict as if these mechanisms were free")
+      ->delimiter(',')
+      ->check(CLI::IsMember(words));
+  runs->add_option("--time-limit", o->time_limit, "Give up on a row after this many seconds")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  runs->add_option("-j,--jobs", o->jobs, "Worker processes; default: one per processor")
+      ->check(CLI::PositiveNumber);
+  return [o] { return validate_runs(*o); };
+}
+
+}  // namespace gputwin::cli
