@@ -164,6 +164,7 @@ Layout read_layout(const Json& json) {
   }
   l.overlap_grad_reduce = json.value("overlap_grad_reduce", true);
   l.overlap_param_gather = json.value("overlap_param_gather", true);
+  l.overlap_p2p = json.value("overlap_p2p", true);
   l.bucket_elements = json.value("bucket_elements", std::int64_t{40'000'000});
   return l;
 }

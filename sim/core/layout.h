@@ -50,7 +50,8 @@ struct Layout {
   std::vector<GpuId> devices{};     // GPU of every rank; empty: rank r on GPU r
   bool overlap_grad_reduce = true;  // reduce gradient buckets under the backward pass
   bool overlap_param_gather =
-      true;  // with zero >= 1: gather parameters under the next forward pass
+      true;                 // with zero >= 1: gather parameters under the next forward pass
+  bool overlap_p2p = true;  // pipeline messages travel under compute, where the stack can
   std::int64_t bucket_elements = 40'000'000;  // parameters per gradient bucket
 
   bool operator==(const Layout&) const = default;

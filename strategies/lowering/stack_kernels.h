@@ -2,10 +2,15 @@
 // list.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
 namespace gputwin {
+
+/// Pipeline messages: the host waits for each, waits unless stages have several chunks, never
+/// waits.
+enum class Messages : std::uint8_t { Blocking, OverlappedIfInterleaved, Overlapped };
 
 /// What one family of training software launches for a Transformer layer, apart from the GEMMs.
 ///
@@ -26,6 +31,7 @@ struct StackKernels {
   bool overlap_grad_reduce = true;  // can reduce gradient buckets under the backward pass
   bool scatter_gather_pipeline =
       false;  // a pipeline message is sent as 1/tp and gathered on arrival
+  Messages messages = Messages::OverlappedIfInterleaved;
 };
 
 /// All families, in a fixed order.

@@ -24,6 +24,12 @@ struct ModelJob {
     return kernels.scatter_gather_pipeline && layout.tp > 1 && !layout.sp &&
            sizes.tokens % layout.tp == 0;
   }
+  // DeepSpeed and Megatron-LM wait on the host for every message; Megatron Core overlaps them in
+  // the interleaved schedule alone.
+  bool blocking_messages() const {
+    if (layout.pp == 1 || kernels.messages == Messages::Overlapped) return false;
+    return kernels.messages == Messages::Blocking || layout.vpp == 1 || !layout.overlap_p2p;
+  }
   bool overlap_reduction() const {
     return layout.overlap_grad_reduce && kernels.overlap_grad_reduce && layout.dp * layout.cp > 1;
   }
@@ -262,7 +268,11 @@ Outcome<Lowered> lower(const Transformer& model, const Cluster& cluster, const L
                                                                (layout.micro_batch * layout.dp))};
   PlanBuilder builder;
   builder.arena({.name = "gpu"});
-  Lowered lowered{.plan = {}, .layout = layout, .micro_batches = mj.micro_batches, .stages = {}};
+  Lowered lowered{.plan = {},
+                  .layout = layout,
+                  .blocking_messages = mj.blocking_messages(),
+                  .micro_batches = mj.micro_batches,
+                  .stages = {}};
   std::vector<StageWiring> wiring;
   for (std::int32_t stage = 0; stage < layout.pp; ++stage) {
     StageLowering lowering(builder, mj, stage);

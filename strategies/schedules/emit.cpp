@@ -99,21 +99,91 @@ class Emitter {
     std::vector<Instruction> body;
     body.reserve(size_of(t));
     const std::int32_t last = t_.micro_batches - 1;
-    std::size_t activations = 0, gradients = 0;
+    received_ = {};
+    program.events = static_cast<std::uint32_t>(last) * t.events + t.last_events;
     stamp_frame(body, t.begin, s, last);
-    for (const Pass& pass : tables_[at(s)]) {
-      const Message as_message{pass.chunk * stages_ + s, pass.micro_batch, pass.backward};
-      const PassTemplate& p = pass_of(s, pass.chunk, as_message);
-      if (!p.receive.empty()) {
-        receive(body, s, as_message, pass.backward && !mixed_ ? gradients : activations);
+    const StageTable& table = tables_[at(s)];
+    for (std::size_t k = 0, unsent = 0; k < table.size(); ++k) {
+      receive_for(body, s, table[k]);
+      stamp_frame(body, template_of(s, table[k]).body, s, table[k].micro_batch);
+      if (!t_.blocking_messages) {
+        stamp_frame(body, template_of(s, table[k]).send, s, table[k].micro_batch);
+      } else if (!in_one_exchange(table, k)) {
+        exchange(body, s, unsent, k, program.events);
+        unsent = k + 1;
       }
-      stamp_frame(body, p.body, s, pass.micro_batch);
-      stamp_frame(body, p.send, s, pass.micro_batch);
     }
     stamp_frame(body, t.finish, s, last);
     program.body = std::move(body);
-    program.events = static_cast<std::uint32_t>(last) * t.events + t.last_events;
+    if (t_.blocking_messages) ++program.events;
     program.buffers = t.buffers;
+  }
+
+  const PassTemplate& template_of(std::int32_t stage, const Pass& pass) const {
+    return pass_of(stage, pass.chunk,
+                   {pass.chunk * stages_ + stage, pass.micro_batch, pass.backward});
+  }
+
+  // Issues what must arrive before `pass`, unless it was issued before.
+  void receive_for(std::vector<Instruction>& body, std::int32_t s, const Pass& pass) {
+    const Message m{pass.chunk * stages_ + s, pass.micro_batch, pass.backward};
+    if (template_of(s, pass).receive.empty()) return;
+    const bool gradients = pass.backward && !mixed_;
+    std::vector<Message>& got = gradients ? received_.gradients : received_.activations;
+    if (std::find(got.begin(), got.end(), m) != got.end()) {
+      std::erase(got, m);
+      return;
+    }
+    receive(body, s, m, gradients ? received_.gradients_issued : received_.activations_issued);
+  }
+
+  // True if the messages of passes k and k + 1, a forward and a backward, are exchanged together.
+  bool in_one_exchange(const StageTable& table, std::size_t k) const {
+    return t_.layout.vpp > 1 && k + 1 < table.size() && !table[k].backward && table[k + 1].backward;
+  }
+
+  // Sends of the passes [first, last], receives for the passes up to the next exchange; the host
+  // waits.
+  void exchange(std::vector<Instruction>& body, std::int32_t s, std::size_t first, std::size_t last,
+                std::uint32_t event) {
+    const StageTable& table = tables_[at(s)];
+    const std::size_t begin = body.size();
+    const std::uint8_t compute = t_.stages[at(s)].compute_stream;
+    for (std::size_t k = first; k <= last; ++k) {
+      const std::vector<Instruction>& send = template_of(s, table[k]).send;
+      if (send.empty()) continue;
+      const std::uint8_t stream = communication_stream(send);
+      body.push_back({.kind = Kind::Record, .stream = compute, .event = event});
+      body.push_back({.kind = Kind::Wait, .stream = stream, .event = event});
+      stamp_frame(body, send, s, table[k].micro_batch);
+    }
+    for (std::size_t k = last + 1; k < table.size(); ++k) {
+      const std::size_t before = body.size();
+      receive_for(body, s, table[k]);
+      if (body.size() > before) {
+        auto& got = table[k].backward && !mixed_ ? received_.gradients : received_.activations;
+        got.push_back({table[k].chunk * stages_ + s, table[k].micro_batch, table[k].backward});
+      }
+      if (!in_one_exchange(table, k)) break;
+    }
+    std::vector<std::uint8_t> streams;
+    for (std::size_t i = begin; i < body.size(); ++i) {
+      const bool message = body[i].kind == Kind::Send || body[i].kind == Kind::Recv;
+      if (!message) continue;
+      if (std::find(streams.begin(), streams.end(), body[i].stream) == streams.end()) {
+        streams.push_back(body[i].stream);
+      }
+    }
+    for (const std::uint8_t stream : streams) {
+      body.push_back({.kind = Kind::Record, .stream = stream, .event = event});
+      body.push_back({.kind = Kind::HostWait, .event = event});
+    }
+  }
+
+  static std::uint8_t communication_stream(const std::vector<Instruction>& send) {
+    const auto message = std::find_if(send.begin(), send.end(),
+                                      [](const Instruction& i) { return i.kind == Kind::Send; });
+    return message->stream;
   }
 
   std::size_t size_of(const StageTemplates& t) const {
@@ -135,14 +205,24 @@ class Emitter {
   bool mixed_;  // one channel each way carries activations and gradients
   std::vector<std::vector<Message>> to_next_,
       to_previous_;  // by sending stage; mixed: all in to_next_
+  // Of the stage being emitted: how far each sender's sequence is received, and what was received
+  // ahead of its pass.
+  struct Received {
+    std::size_t activations_issued = 0, gradients_issued = 0;
+    std::vector<Message> activations, gradients;
+  };
+  Received received_;
 };
 
 }  // namespace
 
 Templates derive_templates(Lowered lowered) {
   PlanBuilder builder(std::move(lowered.plan));
-  Templates t{
-      .plan = {}, .layout = lowered.layout, .micro_batches = lowered.micro_batches, .stages = {}};
+  Templates t{.plan = {},
+              .layout = lowered.layout,
+              .blocking_messages = lowered.blocking_messages,
+              .micro_batches = lowered.micro_batches,
+              .stages = {}};
   for (std::int32_t s = 0; s < t.layout.pp; ++s) {
     t.stages.push_back(stage_templates(builder, lowered, s));
   }

@@ -11,6 +11,7 @@ namespace gputwin {
 struct Templates {
   Plan plan;  // bodies still empty
   Layout layout;
+  bool blocking_messages = false;
   std::int32_t micro_batches = 0;
   std::vector<StageTemplates> stages;
 };
@@ -27,6 +28,11 @@ Templates derive_templates(Lowered lowered);
 /// So on every ordered pair of ranks both ends issue the same sequence, and each transfer waits
 /// only for its producer, for earlier transfers of the pair and for the host: as the tables respect
 /// data dependencies, no cycle can form.
+///
+/// Blocking messages (Megatron-LM's p2p_communication: batch_isend_irecv, wait, synchronise): after
+/// a pass its message is sent, the message for the next pass is received, and the host waits for
+/// both; sends wait for all compute issued before. With several chunks a pair of forward and
+/// backward exchanges its four messages at once (send_forward_backward_recv_forward_backward).
 Plan emit(Templates templates, const std::vector<StageTable>& tables);
 
 }  // namespace gputwin

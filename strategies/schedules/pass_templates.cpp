@@ -77,6 +77,7 @@ class StageAssembly {
     t.events = any.distribute();
     t.last_events = last.distribute();
     t.buffers = last.take_buffers();
+    t.compute_stream = stage_.compute_stream;
     return t;
   }
 

@@ -22,6 +22,7 @@ struct StageTemplates {
   std::vector<Instruction> begin, finish;     // their events belong to the last micro-batch
   std::uint32_t events = 0, last_events = 0;  // of one micro-batch, of the last
   std::vector<BufferId> buffers;              // that the stage uses
+  std::uint8_t compute_stream = 0;
 };
 
 /// Templates of one stage.

@@ -287,6 +287,7 @@ class RowTranslation {
     if (known(at(overlap, "param_gather"))) {
       l["overlap_param_gather"] = flag(overlap, "param_gather");
     }
+    if (known(at(overlap, "pp"))) l["overlap_p2p"] = flag(overlap, "pp");
     if (word(overlap, "tp") == "userbuffers" && l["sp"] == true) l["tp_overlap"] = "userbuffers";
     if (const Json devices = used_devices(); !devices.is_null()) l["devices"] = devices;
     return l;
