@@ -119,8 +119,7 @@ double inner_rate(const Setting& s, Protocol protocol) {
                         : 0.0;
     case Protocol::LL: {
       const std::size_t nodes = s.placement.domains() == 1 ? 0 : s.placement.domains() < 4 ? 1 : 2;
-      const double limit =
-          s.nccl.ll_limit[static_cast<std::size_t>(s.device.architecture)][nodes].value;
+      const double limit = s.nccl.ll_limit[nccl_generation(s.device.architecture)][nodes].value;
       const double data = ring > 0 ? std::min(limit, ring / 2) : limit;
       return data * s.nccl.wire_bytes[p];
     }

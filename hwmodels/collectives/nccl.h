@@ -37,6 +37,7 @@
 namespace gputwin {
 
 inline constexpr std::size_t kProtocols = 3;
+inline constexpr std::size_t kNcclGenerations = 4;
 
 /// Constants of NCCL itself; indexed by Protocol where an array.
 struct NcclConstants {
@@ -46,11 +47,14 @@ struct NcclConstants {
   double tree_efficiency = 1.0;  // share of the bus bandwidth a tree reaches
   Seconds nvls_latency{};
   std::array<double, kProtocols> wire_bytes{};  // bytes on the wire per byte of data
-  /// LL's limit by Architecture and by 1, 2, or at least 4 nodes.
-  std::array<std::array<BytesPerSecond, 3>, kArchitectures> ll_limit{};
+  /// LL's limit by nccl_generation() and by 1, 2, or at least 4 nodes.
+  std::array<std::array<BytesPerSecond, 3>, kNcclGenerations> ll_limit{};
   Seconds send_base{};  // fixed part of a Send/Recv pair
   std::vector<Constant> constants;
 };
+
+/// Row of NCCL's tables for a GPU: compute capability below 8, 8, 9, or 10 and above (tuning.cc).
+std::size_t nccl_generation(Architecture architecture);
 
 /// Reads hwmodels/links/nccl.json. Throws InputError as ConstantsFile does.
 NcclConstants load_nccl_constants(const std::filesystem::path& path);

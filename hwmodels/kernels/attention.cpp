@@ -121,7 +121,8 @@ Cost flash_cost(const Device& device, const Op& op, Bytes traffic) {
   const auto [b, a, g, s, u, d] = op.dims;
   const bool forward = op.kind == OpKind::FlashForward;
   bool missing = false;
-  double rate = rate_of(device, op.attention, forward, missing).value * device.sustained_compute;
+  double rate = rate_of(device, op.attention, forward, missing).value *
+                device.sustained[static_cast<std::size_t>(DType::F16)];
   if (d <= 64) rate *= device.attention.small_head_rate;
   const Tiles tiles = tiles_of(s, u, op.causal);
   const double tile_flops = (forward ? 4.0 : 10.0) * kBlock * kBlock * static_cast<double>(d);
