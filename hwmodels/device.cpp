@@ -170,7 +170,7 @@ Device load_device(const std::filesystem::path& path) {
   device.l2 = mebibytes(file.number("/l2_MiB"));
   read_sustained(file, device);
   device.gemm = read_gemm(file, "/gemm");
-  device.gemm_fp32 = file.has("/gemm_fp32") ? read_gemm(file, "/gemm_fp32") : device.gemm;
+  if (file.has("/gemm_fp32")) device.gemm_fp32 = read_gemm(file, "/gemm_fp32");
   device.attention = read_attention(file);
   device.memory_bound = read_memory_bound(file);
   device.nvlink = read_nvlink(file);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -93,9 +94,9 @@ struct Device {
   Bytes l2{};
   /// Rate in a training run over the rate in a short benchmark, indexed by DType: clocks fall under
   /// the power limit, and 8- and 4-bit multiplications reach less of their peak.
-  std::array<double, 10> sustained{};
+  std::array<double, 10> sustained{1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   GemmParameters gemm{};
-  GemmParameters gemm_fp32{};  // without matrix units; equals `gemm` if the file has no such group
+  std::optional<GemmParameters> gemm_fp32;  // without matrix units, where a table measured it
   AttentionParameters attention{};
   MemoryBoundParameters memory_bound{};
   NvLinkParameters nvlink{};

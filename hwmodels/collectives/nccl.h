@@ -49,7 +49,8 @@ struct NcclConstants {
   std::array<double, kProtocols> wire_bytes{};  // bytes on the wire per byte of data
   /// LL's limit by nccl_generation() and by 1, 2, or at least 4 nodes.
   std::array<std::array<BytesPerSecond, 3>, kNcclGenerations> ll_limit{};
-  Seconds send_base{};  // fixed part of a Send/Recv pair
+  Seconds send_base{};           // fixed part of a Send/Recv pair
+  double pcie_ring_share = 1.0;  // share of the usable PCIe rate that a ring without NVLink reaches
   std::vector<Constant> constants;
 };
 

@@ -47,6 +47,7 @@ NcclConstants load_nccl_constants(const std::filesystem::path& path) {
   n.tree_efficiency = file.number("/tree/efficiency", Range::Fraction);
   n.nvls_latency = Seconds(file.number("/nvls/latency_us") * 1e-6);
   n.send_base = Seconds(file.number("/send/base_us", Range::NotNegative) * 1e-6);
+  n.pcie_ring_share = file.number("/pcie/ring_share", Range::Fraction);
   for (std::size_t p = 0; p < kProtocols; ++p) {
     n.wire_bytes[p] = file.number(std::string("/wire_bytes_per_byte/") + kProtocolKeys[p]);
   }
