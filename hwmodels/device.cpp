@@ -172,6 +172,9 @@ Device load_device(const std::filesystem::path& path) {
   device.gemm = read_gemm(file, "/gemm");
   if (file.has("/gemm_fp32")) device.gemm_fp32 = read_gemm(file, "/gemm_fp32");
   device.attention = read_attention(file);
+  device.attention.sustained =
+      file.number_or("/sustained/attention_factor",
+                     device.sustained[static_cast<std::size_t>(DType::F16)], Range::Fraction);
   device.memory_bound = read_memory_bound(file);
   device.nvlink = read_nvlink(file);
   device.interference.compute_slowdown = file.number("/interference/compute_slowdown");

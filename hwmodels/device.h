@@ -47,6 +47,7 @@ struct AttentionRate {
 
 struct AttentionParameters {
   std::array<AttentionRate, 5> kernels{};  // indexed by AttentionKernel; Unfused is unused
+  double sustained = 1.0;                  // as Device::sustained, of the fused kernels
   double small_head_rate = 1.0;            // factor on the rate for head sizes of 64 and less
   // Unfused: time factor if the head size is no multiple of 8.
   double misaligned_head_time = 1.0;
