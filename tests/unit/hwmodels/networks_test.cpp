@@ -144,8 +144,8 @@ TEST(AddedLatency, ActsOnSendsAndOnEveryStepOfARing) {
   cluster.fabric.nic_latency = cluster.fabric.nic_latency + Seconds(50e-3);
   EXPECT_NEAR(latency(OpKind::SendTo, two) - send, 50e-3, 1e-9);
   EXPECT_NEAR(latency(OpKind::AllGather, four) - gather, 150e-3, 1e-9);
-  // Small all-reduces take the tree: up and down its depth of two.
   EXPECT_NEAR(latency(OpKind::AllReduce, four) - reduce, 300e-3, 1e-9);
+  // Small all-reduces take the tree: up and down its depth of two.
   const Topology topology(cluster);
   const CollectiveSchedule small =
       model_of(topology).collective(OpKind::AllReduce, Bytes(4096), four);
