@@ -39,6 +39,34 @@ bool in_range(double value, Range range) {
   return false;
 }
 
+constexpr int kMostBases = 4;  // deeper chains of "like" are hard to read, endless ones a mistake
+
+bool is_constant(const Json& node) { return node.is_object() && node.contains("value"); }
+
+// Marks every constant below `node` as carried over from `base`.
+void carry_over(Json& node, const std::string& base) {
+  if (is_constant(node)) {
+    const Json& source = node.value("source", Json());
+    if (source.is_string()) node["source"] = "as " + base + ": " + source.get<std::string>();
+    node["kind"] = to_string(Evidence::Assumed);
+  } else if (node.is_object()) {
+    for (auto& [key, child] : node.items()) carry_over(child, base);
+  }
+}
+
+// Lays `own` over `base`: groups are merged, constants and texts replaced, null removes.
+void lay_over(Json& base, const Json& own) {
+  for (const auto& [key, child] : own.items()) {
+    if (child.is_null()) {
+      base.erase(key);
+    } else if (child.is_object() && !is_constant(child) && base.contains(key)) {
+      lay_over(base[key], child);
+    } else {
+      base[key] = child;
+    }
+  }
+}
+
 // Collects the pointers of all constants and texts below `node`.
 void leaves(const Json& node, const std::string& pointer, std::vector<std::string>& out) {
   if (!node.is_object() || node.contains("value")) {
@@ -72,16 +100,29 @@ struct ConstantsFile::Document {
   std::set<std::string> asked;
 };
 
-ConstantsFile::ConstantsFile(const std::filesystem::path& path)
+ConstantsFile::ConstantsFile(const std::filesystem::path& path) : ConstantsFile(path, 0) {}
+
+ConstantsFile::ConstantsFile(const std::filesystem::path& path, int bases)
     : file_(path.string()), document_(std::make_unique<Document>()) {
   std::ifstream in(path);
   if (!in) fail("", "cannot be read", "name an existing file");
+  Json& root = document_->root;
   try {
-    document_->root = Json::parse(in);
+    root = Json::parse(in);
   } catch (const Json::parse_error& error) {
     fail("", "is not JSON (byte " + std::to_string(error.byte) + ")", "correct the syntax there");
   }
-  if (!document_->root.is_object()) fail("", "is not an object", "start with {");
+  if (!root.is_object()) fail("", "is not an object", "start with {");
+  if (!root.contains("like")) return;
+  if (!root["like"].is_string()) fail("/like", "is not a text", "name a file of this folder");
+  if (bases == kMostBases) fail("/like", "goes on too long", "end the chain of bases");
+  const std::string name = root["like"].get<std::string>();
+  const ConstantsFile base(path.parent_path() / (name + ".json"), bases + 1);
+  Json merged = base.document_->root;
+  carry_over(merged, name);
+  root.erase("like");
+  lay_over(merged, root);
+  root = std::move(merged);
 }
 
 ConstantsFile::~ConstantsFile() = default;

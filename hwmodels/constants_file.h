@@ -30,6 +30,10 @@ enum class Range : std::uint8_t { Positive, NotNegative, Fraction, Any };
 ///
 /// Throws InputError with file, JSON pointer and value: unreadable file, broken JSON, missing or
 /// unknown key, wrong type, number outside its range, missing source, unknown kind.
+///
+/// "like": "NAME" takes the keys the file lacks from NAME.json beside it, which may be like another
+/// in turn; null removes a key. What is taken over counts as assumed and its source says from
+/// where.
 class ConstantsFile {
  public:
   explicit ConstantsFile(const std::filesystem::path& path);
@@ -48,6 +52,7 @@ class ConstantsFile {
 
  private:
   struct Document;
+  ConstantsFile(const std::filesystem::path& path, int bases);
   [[noreturn]] void fail(const std::string& pointer, const std::string& problem,
                          const std::string& fix) const;
 

@@ -12,7 +12,8 @@ BytesPerSecond gigabytes_per_second(double v) { return BytesPerSecond(v * 1e9); 
 Bytes mebibytes(double v) { return Bytes(static_cast<std::int64_t>(v * 1048576.0)); }
 
 Architecture architecture_of(const std::string& file, const std::string& name) {
-  const std::vector<std::string> names{"volta", "turing", "ampere", "hopper", "blackwell"};
+  const std::vector<std::string> names{"maxwell", "pascal", "volta",  "turing",
+                                       "ampere",  "ada",    "hopper", "blackwell"};
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (names[i] == name) return static_cast<Architecture>(i);
   }
@@ -35,17 +36,30 @@ void read_peaks(ConstantsFile& file, Device& device) {
   set(DType::Nvf4, "nvfp4");
 }
 
-GemmParameters read_gemm(ConstantsFile& file) {
+// One factor for all formats, and those of the formats that differ from it.
+void read_sustained(ConstantsFile& file, Device& device) {
+  device.sustained.fill(file.number("/sustained/compute_factor", Range::Fraction));
+  const auto own = [&](DType dtype, const char* key) {
+    double& factor = device.sustained[static_cast<std::size_t>(dtype)];
+    factor = file.number_or(std::string("/sustained/") + key, factor, Range::Fraction);
+  };
+  own(DType::F32, "fp32_factor");
+  own(DType::F8, "fp8_factor");
+  own(DType::Mxf8, "mxfp8_factor");
+  own(DType::Nvf4, "nvfp4_factor");
+}
+
+GemmParameters read_gemm(ConstantsFile& file, const std::string& at) {
   GemmParameters g;
-  g.start_up = microseconds(file.number("/gemm/start_up_us", Range::NotNegative));
-  g.tile_efficiency = file.number("/gemm/tile_efficiency", Range::Fraction);
-  g.tile_saturation = file.number("/gemm/tile_saturation");
-  g.k_overhead = file.number("/gemm/k_overhead", Range::NotNegative);
-  g.memory_efficiency = file.number("/gemm/memory_efficiency", Range::Fraction);
-  g.norm_exponent = file.number("/gemm/norm_exponent");
-  g.split_cost = microseconds(file.number("/gemm/split_cost_us", Range::NotNegative));
-  g.nn_time = file.number("/gemm/nn_time");
-  g.nt_time = file.number("/gemm/nt_time");
+  g.start_up = microseconds(file.number(at + "/start_up_us", Range::NotNegative));
+  g.tile_efficiency = file.number(at + "/tile_efficiency", Range::Fraction);
+  g.tile_saturation = file.number(at + "/tile_saturation");
+  g.k_overhead = file.number(at + "/k_overhead", Range::NotNegative);
+  g.memory_efficiency = file.number(at + "/memory_efficiency", Range::Fraction);
+  g.norm_exponent = file.number(at + "/norm_exponent");
+  g.split_cost = microseconds(file.number(at + "/split_cost_us", Range::NotNegative));
+  g.nn_time = file.number(at + "/nn_time");
+  g.nt_time = file.number(at + "/nt_time");
   return g;
 }
 
@@ -105,28 +119,36 @@ DeviceMemoryParameters read_memory(ConstantsFile& file) {
 
 }  // namespace
 
-FlopsPerSecond Device::dense_peak(DType dtype) const {
-  const auto of = [&](DType d) { return peak[static_cast<std::size_t>(d)]; };
+DType Device::compute_format(DType dtype) const {
   const auto first = [&](std::initializer_list<DType> order) {
     for (DType d : order) {
-      if (of(d).value > 0) return of(d);
+      if (peak[static_cast<std::size_t>(d)].value > 0) return d;
     }
-    return of(DType::F32);
+    return DType::F32;
   };
   switch (dtype) {
     case DType::Nvf4: return first({DType::Nvf4, DType::F8, DType::F16});
     case DType::Mxf8: return first({DType::Mxf8, DType::F8, DType::F16});
     case DType::F8: return first({DType::F8, DType::F16});
-    // Volta and Turing multiply bf16 in fp32.
-    case DType::Bf16: return first({DType::Bf16, DType::F32});
-    case DType::F16: return first({DType::F16, DType::F32});
-    case DType::Tf32: return first({DType::Tf32, DType::F32});
+    // GPUs before Ampere multiply bf16 in fp32.
+    case DType::Bf16: return first({DType::Bf16});
+    case DType::F16: return first({DType::F16});
+    case DType::Tf32: return first({DType::Tf32});
     case DType::F32:
     case DType::I64:
     case DType::I32:
-    case DType::U8: return of(DType::F32);
+    case DType::U8: return DType::F32;
   }
-  return of(DType::F32);
+  return DType::F32;
+}
+
+FlopsPerSecond Device::dense_peak(DType dtype) const {
+  return peak[static_cast<std::size_t>(compute_format(dtype))];
+}
+
+FlopsPerSecond Device::sustained_rate(DType dtype) const {
+  const auto format = static_cast<std::size_t>(compute_format(dtype));
+  return FlopsPerSecond(peak[format].value * sustained[format]);
 }
 
 Device load_device(const std::filesystem::path& path) {
@@ -146,9 +168,13 @@ Device load_device(const std::filesystem::path& path) {
   device.memory = mebibytes(file.number("/hbm/capacity_GiB") * 1024.0);
   device.memory_bandwidth = gigabytes_per_second(file.number("/hbm/bandwidth_GBps"));
   device.l2 = mebibytes(file.number("/l2_MiB"));
-  device.sustained_compute = file.number("/sustained/compute_factor", Range::Fraction);
-  device.gemm = read_gemm(file);
+  read_sustained(file, device);
+  device.gemm = read_gemm(file, "/gemm");
+  if (file.has("/gemm_fp32")) device.gemm_fp32 = read_gemm(file, "/gemm_fp32");
   device.attention = read_attention(file);
+  device.attention.sustained =
+      file.number_or("/sustained/attention_factor",
+                     device.sustained[static_cast<std::size_t>(DType::F16)], Range::Fraction);
   device.memory_bound = read_memory_bound(file);
   device.nvlink = read_nvlink(file);
   device.interference.compute_slowdown = file.number("/interference/compute_slowdown");

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,16 @@
 
 namespace gputwin {
 
-enum class Architecture : std::uint8_t { Volta, Turing, Ampere, Hopper, Blackwell };
-inline constexpr std::size_t kArchitectures = 5;
+enum class Architecture : std::uint8_t {
+  Maxwell,
+  Pascal,
+  Volta,
+  Turing,
+  Ampere,
+  Ada,
+  Hopper,
+  Blackwell
+};
 
 /// Parameters of the GEMM model (kernels/gemm.h).
 struct GemmParameters {
@@ -38,6 +47,7 @@ struct AttentionRate {
 
 struct AttentionParameters {
   std::array<AttentionRate, 5> kernels{};  // indexed by AttentionKernel; Unfused is unused
+  double sustained = 1.0;                  // as Device::sustained, of the fused kernels
   double small_head_rate = 1.0;            // factor on the rate for head sizes of 64 and less
   // Unfused: time factor if the head size is no multiple of 8.
   double misaligned_head_time = 1.0;
@@ -83,9 +93,11 @@ struct Device {
   Bytes memory{};
   BytesPerSecond memory_bandwidth{};
   Bytes l2{};
-  /// Rate in a training run over the rate in a short benchmark: clocks fall under the power limit.
-  double sustained_compute = 1.0;
+  /// Rate in a training run over the rate in a short benchmark, indexed by DType: clocks fall under
+  /// the power limit, and 8- and 4-bit multiplications reach less of their peak.
+  std::array<double, 10> sustained{1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   GemmParameters gemm{};
+  std::optional<GemmParameters> gemm_fp32;  // without matrix units, where a table measured it
   AttentionParameters attention{};
   MemoryBoundParameters memory_bound{};
   NvLinkParameters nvlink{};
@@ -96,6 +108,10 @@ struct Device {
   /// Dense peak of a compute dtype; the next wider supported format if the device lacks it
   /// (emulated types).
   FlopsPerSecond dense_peak(DType dtype) const;
+  /// The format `dtype` is multiplied in: itself, or the one that emulates it.
+  DType compute_format(DType dtype) const;
+  /// dense_peak times the sustained factor of the format it is multiplied in.
+  FlopsPerSecond sustained_rate(DType dtype) const;
 };
 
 /// Reads `path`. Throws InputError with file, JSON pointer, value and what would be right.

@@ -22,10 +22,14 @@ struct Setting {
   const Stack& stack;
   const NodeType& node;
   const Placement& placement;
+  const Topology& topology;
+  std::span<const GpuId> members;
+  double mesh = 0.0;  // share of a GPU's NVLinks that lead to other members, least; 0: no mesh
 
   double nvlink_scale() const {
     const double nominal = device.nvlink.nominal.value;
-    return nominal > 0 ? node.intra.per_gpu.value / nominal : 1.0;
+    if (nominal <= 0) return 1.0;
+    return node.intra.per_gpu.value / nominal * (mesh > 0 ? mesh : 1.0);
   }
   bool nvlink() const {
     return placement.inner == PathKind::NvLink && device.nvlink.nominal.value > 0;
@@ -108,19 +112,25 @@ double inner_step(const Setting& s, Algorithm algorithm, Protocol protocol) {
   return step.value * latency_factor(s.device, protocol) + s.placement.inner_wire.value;
 }
 
+// Rate of a ring inside a domain, Simple protocol; 0 if the links alone limit.
+double ring_rate(const Setting& s) {
+  if (s.nvlink()) return s.device.nvlink.ring_bus.value * s.nvlink_scale();
+  if (s.placement.inner != PathKind::Pcie) return 0.0;
+  return s.node.pcie.per_gpu.value * s.node.pcie.efficiency * s.nccl.pcie_ring_share;
+}
+
 // Wire rate of an inner edge under the protocol; 0 if only the links limit it.
 double inner_rate(const Setting& s, Protocol protocol) {
   const auto p = static_cast<std::size_t>(protocol);
-  const double ring = s.nvlink() ? s.device.nvlink.ring_bus.value * s.nvlink_scale() : 0.0;
+  const double ring = ring_rate(s);
   switch (protocol) {
     case Protocol::Simple: return ring;
     case Protocol::LL128:
       return s.nvlink() ? s.device.nvlink.ll128_bus.value * s.nvlink_scale() * s.nccl.wire_bytes[p]
-                        : 0.0;
+                        : ring;
     case Protocol::LL: {
       const std::size_t nodes = s.placement.domains() == 1 ? 0 : s.placement.domains() < 4 ? 1 : 2;
-      const double limit =
-          s.nccl.ll_limit[static_cast<std::size_t>(s.device.architecture)][nodes].value;
+      const double limit = s.nccl.ll_limit[nccl_generation(s.device.architecture)][nodes].value;
       const double data = ring > 0 ? std::min(limit, ring / 2) : limit;
       return data * s.nccl.wire_bytes[p];
     }
@@ -128,12 +138,11 @@ double inner_rate(const Setting& s, Protocol protocol) {
   return ring;
 }
 
-// Rate of the adapters behind one rail, nominal x usable share.
-double rail_rate(const Setting& s) {
-  const double per_gpu = s.node.nics.each.value * s.node.nics.efficiency *
-                         static_cast<double>(s.node.nics.per_node) / std::max(1, s.node.gpus);
-  const double each = s.node.nics.each.value * s.node.nics.efficiency;
-  return s.placement.per_domain <= 1 ? std::max(each, per_gpu) : std::max(per_gpu, 1.0);
+// Rate at which a domain reaches the network: the adapters of its members, nominal x usable share.
+double network_rate(const Setting& s) {
+  const double per_gpu = static_cast<double>(s.node.nics.per_node) / std::max(1, s.node.gpus);
+  const double each = s.node.nics.each.value * s.node.nics.efficiency * std::max(1.0, per_gpu);
+  return std::max(1.0, each * s.placement.rails);
 }
 
 double ring_latency(const Setting& s, OpKind kind, Protocol protocol) {
@@ -163,9 +172,7 @@ Candidate ring_candidate(const Setting& s, OpKind kind, double bytes, Protocol p
   const double load = ring_bytes(kind, bytes, s.placement.size()) * wire;
   double slowest = c.cap > 0 ? load / c.cap : 0.0;
   if (s.placement.domains() > 1) {
-    slowest = std::max(slowest, load / std::max(1, s.placement.per_domain) / rail_rate(s));
-  } else if (c.cap <= 0 && s.node.pcie.per_gpu.value > 0) {
-    slowest = load / (s.node.pcie.per_gpu.value * s.node.pcie.efficiency);
+    slowest = std::max(slowest, load / network_rate(s));
   }
   c.time = c.latency + slowest;
   return c;
@@ -180,7 +187,10 @@ Candidate tree_candidate(const Setting& s, double bytes, Protocol protocol) {
   Candidate c{Algorithm::Tree, protocol, tree_latency(s, protocol), wire,
               inner_rate(s, protocol) / 2};
   const double inner = s.placement.per_domain > 1 && c.cap > 0 ? bytes * wire / c.cap : 0.0;
-  c.time = c.latency + std::max(inner, 2.0 * bytes * wire / s.placement.per_domain / rail_rate(s));
+  // A node is inner in one tree and a leaf in the other; of two nodes each is the other's only
+  // neighbour.
+  const double across = s.placement.domains() == 2 ? 1.0 : 2.0;
+  c.time = c.latency + std::max(inner, across * bytes * wire / network_rate(s));
   return c;
 }
 
@@ -216,29 +226,69 @@ Candidate choose(const Setting& s, OpKind kind, double bytes) {
 
 Bytes whole(double bytes) { return Bytes(std::llround(bytes)); }
 
-// One ring through all members; with equal domains the hop between domains is spread over their
-// rails.
-void add_ring(const Placement& p, double load, bool closed, std::vector<FlowEdge>& edges) {
-  const std::int32_t domains = p.domains(), k = p.per_domain;
-  if (k == 0 || domains == 1) {
-    const std::int32_t n = p.size();
-    for (std::int32_t i = 0; i < (closed ? n : n - 1); ++i) {
-      edges.push_back({p.order[i], p.order[(i + 1) % n], whole(load)});
+// NVLinks between members `i` and `j` (indices), if they form a mesh.
+BytesPerSecond direct(const Setting& s, std::uint32_t i, std::uint32_t j) {
+  return s.topology.direct_nvlink(s.members[i], s.members[j]);
+}
+
+std::int32_t domain_size(const Placement& p, std::int32_t d) {
+  return static_cast<std::int32_t>(p.first[d + 1] - p.first[d]);
+}
+
+// Share of a GPU's NVLinks that lead to members of its domain, the least of all members; 0 if the
+// NVLinks form no mesh.
+double mesh_share(const Setting& s) {
+  const Placement& p = s.placement;
+  if (!s.nvlink() || s.node.intra.kind == IntraKind::NvSwitch) return 0.0;
+  double least = 1.0;
+  for (std::int32_t d = 0; d < p.domains(); ++d) {
+    for (std::uint32_t i = p.first[d]; domain_size(p, d) > 1 && i < p.first[d + 1]; ++i) {
+      double sum = 0.0;
+      for (std::uint32_t j = p.first[d]; j < p.first[d + 1]; ++j) {
+        sum += direct(s, p.order[i], p.order[j]).value;
+      }
+      least = std::min(least, sum / (s.node.intra.per_gpu.value * s.node.intra.efficiency));
     }
-    return;
   }
-  edges.reserve(static_cast<std::size_t>(2 * domains * k));
+  return least;
+}
+
+// `load` bytes leave and reach every member of domain `d` over its mesh. NCCL lays one ring along
+// every NVLink, so all links carry data in proportion to their rate and end together, after load /
+// `cap`; the links' own limit is expressed by more bytes, as the edges have unlike rates.
+void add_mesh(const Setting& s, std::int32_t d, double load, double cap,
+              std::vector<FlowEdge>& edges) {
+  const Placement& p = s.placement;
+  for (std::uint32_t i = p.first[d]; i < p.first[d + 1]; ++i) {
+    for (std::uint32_t j = p.first[d]; j < p.first[d + 1]; ++j) {
+      const double rate = direct(s, p.order[i], p.order[j]).value;
+      if (rate > 0) edges.push_back({p.order[i], p.order[j], whole(load * rate / cap)});
+    }
+  }
+}
+
+// A ring through all members, domain by domain; the hop to the next domain is spread over as many
+// members as both have.
+void add_ring(const Setting& s, double load, bool closed, double cap,
+              std::vector<FlowEdge>& edges) {
+  const Placement& p = s.placement;
+  const std::int32_t domains = p.domains();
+  const auto at = [&](std::int32_t d, std::int32_t j) {
+    return p.order[p.first[d] + static_cast<std::uint32_t>(j % domain_size(p, d))];
+  };
+  edges.reserve(static_cast<std::size_t>(2 * p.size()));
   for (std::int32_t d = 0; d < domains; ++d) {
-    const auto at = [&](std::int32_t domain, std::int32_t j) {
-      return p.order[p.first[domain] + j % k];
-    };
-    for (std::int32_t j = 0; k > 1 && j < k; ++j) {
-      edges.push_back({at(d, j), at(d, j + 1), whole(load)});
-    }
-    if (!closed && d + 1 == domains) break;
-    for (std::int32_t j = 0; j < k; ++j) {
-      edges.push_back({at(d, j), at((d + 1) % domains, j), whole(load / k)});
-    }
+    const std::int32_t size = domain_size(p, d);
+    if (s.mesh > 0 && size > 1) add_mesh(s, d, load, cap, edges);
+    const std::int32_t inner = s.mesh > 0 || size == 1 ? 0
+                               : domains > 1 || closed ? size
+                                                       : size - 1;
+    for (std::int32_t j = 0; j < inner; ++j) edges.push_back({at(d, j), at(d, j + 1), whole(load)});
+    if (domains == 1 || (!closed && d + 1 == domains)) break;
+    const std::int32_t next = (d + 1) % domains;
+    const std::int32_t rails = std::min(size, domain_size(p, next));
+    for (std::int32_t j = 0; j < rails; ++j)
+      edges.push_back({at(d, j), at(next, j), whole(load / rails)});
   }
 }
 
@@ -265,14 +315,16 @@ std::vector<std::pair<std::pair<std::int32_t, std::int32_t>, int>> tree_links(
   return counted;
 }
 
-void add_tree(const Placement& p, double bytes, std::vector<FlowEdge>& edges) {
+void add_tree(const Setting& s, double bytes, double cap, std::vector<FlowEdge>& edges) {
+  const Placement& p = s.placement;
   const std::int32_t k = p.per_domain;
   const auto at = [&](std::int32_t domain, std::int32_t j) { return p.order[p.first[domain] + j]; };
   const auto links = tree_links(p.domains());
   edges.reserve((links.size() + static_cast<std::size_t>(2 * p.domains())) *
                 static_cast<std::size_t>(k));
   for (std::int32_t d = 0; d < p.domains(); ++d) {
-    for (std::int32_t j = 0; j + 1 < k; ++j) {
+    if (s.mesh > 0 && k > 1) add_mesh(s, d, bytes, cap, edges);
+    for (std::int32_t j = 0; s.mesh <= 0 && j + 1 < k; ++j) {
       edges.push_back({at(d, j), at(d, j + 1), whole(bytes)});
       edges.push_back({at(d, j + 1), at(d, j), whole(bytes)});
     }
@@ -345,13 +397,13 @@ void add_edges(const Setting& s, OpKind kind, double bytes, const Candidate& c,
   const std::int32_t n = s.placement.size();
   switch (c.algorithm) {
     case Algorithm::Ring:
-      add_ring(s.placement, ring_bytes(kind, bytes, n) * c.inflation, kind != OpKind::Broadcast,
+      add_ring(s, ring_bytes(kind, bytes, n) * c.inflation, kind != OpKind::Broadcast, c.cap,
                schedule.edges);
       break;
     case Algorithm::NvLink:
-      add_ring(s.placement, (1.0 + 1.0 / n) * bytes, true, schedule.edges);
+      add_ring(s, (1.0 + 1.0 / n) * bytes, true, c.cap, schedule.edges);
       break;
-    case Algorithm::Tree: add_tree(s.placement, bytes * c.inflation, schedule.edges); break;
+    case Algorithm::Tree: add_tree(s, bytes * c.inflation, c.cap, schedule.edges); break;
     case Algorithm::Direct: {
       add_direct(n, bytes / n * c.inflation, schedule.edges);
       // The GPU's rate is shared by its flows to all others.
@@ -360,7 +412,7 @@ void add_edges(const Setting& s, OpKind kind, double bytes, const Candidate& c,
       return;
     }
   }
-  schedule.rate_cap = BytesPerSecond(c.cap);
+  schedule.rate_cap = BytesPerSecond(s.mesh > 0 ? 0.0 : c.cap);
 }
 
 }  // namespace
@@ -376,13 +428,15 @@ CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device
   schedule.sm_share = device.interference.collective_sms / device.sms;
   if (members.size() == 1) return schedule;
   const Placement placement = place(topology, members);
-  const Setting setting{nccl, device, stack, topology.node_type(members.front()), placement};
+  Setting setting{nccl,      device,   stack,  topology.node_type(members.front()),
+                  placement, topology, members};
   if (kind == OpKind::SendTo || kind == OpKind::RecvFrom) {
     GPUTWIN_CHECK(members.size() == 2, "a send has a sender and a receiver");
     CollectiveSchedule send = send_schedule(setting, bytes);
     send.low = kLow, send.high = kHigh, send.sm_share = schedule.sm_share;
     return send;
   }
+  setting.mesh = mesh_share(setting);
   const Candidate best = choose(setting, kind, static_cast<double>(bytes.value));
   schedule.algorithm = best.algorithm;
   schedule.protocol = best.protocol;

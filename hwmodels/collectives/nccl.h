@@ -1,12 +1,13 @@
 // Collectives as NCCL picks and runs them, expressed as flows.
 //
 //   ring   all-reduce 2 (n-1)/n S bytes from each member to the next, all-gather and reduce-scatter
-//          half of it (S: the larger of input and output), broadcast S. Members are visited node by
-//          node; with k members in every node the traffic between two nodes is spread over k rails,
-//          member j to member j.
+//          half of it (S: the larger of input and output), broadcast S. Members are visited domain by
+//          domain (node, or NVLink domain); the traffic between two domains is spread over as many
+//          members as both have, member j to member j. On an NVLink mesh one ring lies along every
+//          link, so the data is spread over all links between members.
 //          latency = base + intra steps x step + inter steps x (net step + wire)
 //   tree   all-reduce over nodes: double binary tree, S/2 up and down each tree, spread over k
-//          rails; a chain inside the node.
+//          rails; a chain inside the node. Between two nodes it passes S each way, a ring 2 (n-1)/n S.
 //          latency = base + 2 ((k-1) step + log2(nodes) (net step + wire))
 //   NVLS   all-reduce in the NVLink switch, if the stack enables it: (1 + 1/n) S per GPU and
 //          direction
@@ -37,6 +38,7 @@
 namespace gputwin {
 
 inline constexpr std::size_t kProtocols = 3;
+inline constexpr std::size_t kNcclGenerations = 4;
 
 /// Constants of NCCL itself; indexed by Protocol where an array.
 struct NcclConstants {
@@ -46,11 +48,15 @@ struct NcclConstants {
   double tree_efficiency = 1.0;  // share of the bus bandwidth a tree reaches
   Seconds nvls_latency{};
   std::array<double, kProtocols> wire_bytes{};  // bytes on the wire per byte of data
-  /// LL's limit by Architecture and by 1, 2, or at least 4 nodes.
-  std::array<std::array<BytesPerSecond, 3>, kArchitectures> ll_limit{};
-  Seconds send_base{};  // fixed part of a Send/Recv pair
+  /// LL's limit by nccl_generation() and by 1, 2, or at least 4 nodes.
+  std::array<std::array<BytesPerSecond, 3>, kNcclGenerations> ll_limit{};
+  Seconds send_base{};           // fixed part of a Send/Recv pair
+  double pcie_ring_share = 1.0;  // share of the usable PCIe rate that a ring without NVLink reaches
   std::vector<Constant> constants;
 };
+
+/// Row of NCCL's tables for a GPU: compute capability below 8, 8, 9, or 10 and above (tuning.cc).
+std::size_t nccl_generation(Architecture architecture);
 
 /// Reads hwmodels/links/nccl.json. Throws InputError as ConstantsFile does.
 NcclConstants load_nccl_constants(const std::filesystem::path& path);

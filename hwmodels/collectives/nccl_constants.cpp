@@ -5,8 +5,8 @@ namespace gputwin {
 namespace {
 
 constexpr std::array<const char*, kProtocols> kProtocolKeys{"ll", "ll128", "simple"};
-constexpr std::array<const char*, kArchitectures> kArchitectureKeys{"volta", "turing", "ampere",
-                                                                    "hopper", "blackwell"};
+constexpr std::array<const char*, kNcclGenerations> kGenerationKeys{"volta", "ampere", "hopper",
+                                                                    "blackwell"};
 constexpr std::array<const char*, 3> kNodeKeys{"1_node", "2_nodes", "4_nodes"};
 
 std::array<Seconds, kProtocols> latencies(ConstantsFile& file, const std::string& at) {
@@ -18,6 +18,20 @@ std::array<Seconds, kProtocols> latencies(ConstantsFile& file, const std::string
 }
 
 }  // namespace
+
+std::size_t nccl_generation(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::Maxwell:
+    case Architecture::Pascal:
+    case Architecture::Volta:
+    case Architecture::Turing: return 0;
+    case Architecture::Ampere:
+    case Architecture::Ada: return 1;
+    case Architecture::Hopper: return 2;
+    case Architecture::Blackwell: return 3;
+  }
+  return 0;
+}
 
 NcclConstants load_nccl_constants(const std::filesystem::path& path) {
   ConstantsFile file(path);
@@ -33,12 +47,13 @@ NcclConstants load_nccl_constants(const std::filesystem::path& path) {
   n.tree_efficiency = file.number("/tree/efficiency", Range::Fraction);
   n.nvls_latency = Seconds(file.number("/nvls/latency_us") * 1e-6);
   n.send_base = Seconds(file.number("/send/base_us", Range::NotNegative) * 1e-6);
+  n.pcie_ring_share = file.number("/pcie/ring_share", Range::Fraction);
   for (std::size_t p = 0; p < kProtocols; ++p) {
     n.wire_bytes[p] = file.number(std::string("/wire_bytes_per_byte/") + kProtocolKeys[p]);
   }
-  for (std::size_t a = 0; a < kArchitectures; ++a) {
+  for (std::size_t a = 0; a < kNcclGenerations; ++a) {
     for (std::size_t i = 0; i < kNodeKeys.size(); ++i) {
-      const std::string at = std::string("/ll_limit/") + kArchitectureKeys[a] + "_" + kNodeKeys[i];
+      const std::string at = std::string("/ll_limit/") + kGenerationKeys[a] + "_" + kNodeKeys[i];
       n.ll_limit[a][i] = BytesPerSecond(file.number(at + "_GBps") * 1e9);
     }
   }

@@ -2,8 +2,27 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace gputwin {
+
+namespace {
+
+// Adapters behind the members of domain `d`.
+std::int32_t rails_of(const Topology& topology, const Placement& p, std::span<const GpuId> members,
+                      std::size_t d) {
+  std::int32_t rails = 0;
+  std::pair<std::int32_t, std::int32_t> last{-1, -1};
+  for (std::uint32_t i = p.first[d]; i < p.first[d + 1]; ++i) {
+    const GpuId gpu = members[p.order[i]];
+    const std::pair here{topology.node_of(gpu), topology.nic_of(gpu)};
+    rails += here != last;  // GPUs come in order, and so do their adapters
+    last = here;
+  }
+  return rails;
+}
+
+}  // namespace
 
 Placement place(const Topology& topology, std::span<const GpuId> members) {
   Placement p;
@@ -31,6 +50,10 @@ Placement place(const Topology& topology, std::span<const GpuId> members) {
     }
   }
   const auto gpu = [&](std::uint32_t position) { return members[p.order[position]]; };
+  for (std::size_t d = 0; p.domains() > 1 && d + 1 < p.first.size(); ++d) {
+    const std::int32_t rails = rails_of(topology, p, members, d);
+    p.rails = d == 0 ? rails : std::min(p.rails, rails);
+  }
   if (p.domains() > 1) p.wire = topology.route(gpu(p.first[0]), gpu(p.first[1])).latency;
   if (p.first[1] > 1) p.inner_wire = topology.route(gpu(0), gpu(1)).latency;
   return p;

@@ -15,6 +15,7 @@ struct Placement {
   // Where each domain starts in `order`; one past the end at the back.
   std::vector<std::uint32_t> first;
   std::int32_t per_domain = 0;      // members in every domain; 0 if they differ
+  std::int32_t rails = 0;           // network adapters that the members of a domain share, least
   PathKind inner = PathKind::Self;  // path inside a domain; Self if each has one member
   Seconds wire{};                   // latency of the path from the first domain to the second
   Seconds inner_wire{};

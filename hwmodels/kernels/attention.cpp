@@ -1,6 +1,7 @@
 #include "hwmodels/kernels/attention.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "hwmodels/kernels/gemm.h"
 #include "sim/core/check.h"
@@ -121,15 +122,17 @@ Cost flash_cost(const Device& device, const Op& op, Bytes traffic) {
   const auto [b, a, g, s, u, d] = op.dims;
   const bool forward = op.kind == OpKind::FlashForward;
   bool missing = false;
-  double rate = rate_of(device, op.attention, forward, missing).value * device.sustained_compute;
+  double rate = rate_of(device, op.attention, forward, missing).value * device.attention.sustained;
   if (d <= 64) rate *= device.attention.small_head_rate;
   const Tiles tiles = tiles_of(s, u, op.causal);
   const double tile_flops = (forward ? 4.0 : 10.0) * kBlock * kBlock * static_cast<double>(d);
   const double all = tiles.all * tile_flops * static_cast<double>(b * a) / rate;
-  const double longest = tiles.longest * tile_flops * static_cast<double>(device.sms) / rate;
+  // Forward kernels of Blackwell give one SM two rows of tiles at a time.
+  const double rows = forward && device.architecture == Architecture::Blackwell ? 2.0 : 1.0;
+  const double longest = rows * tiles.longest * tile_flops * device.sms / rate;
   const Seconds memory(static_cast<double>(traffic.value) /
                        (device.memory_bound.elementwise * device.memory_bandwidth.value));
-  const Seconds work(std::max(all, longest));
+  const Seconds work(forward ? std::hypot(all, longest) : std::max(all, longest));
   Cost cost;
   cost.time = device.attention.start_up + std::max(work, memory);
   cost.terms[static_cast<std::size_t>(Term::StartUp)] = device.attention.start_up;
@@ -139,7 +142,7 @@ Cost flash_cost(const Device& device, const Op& op, Bytes traffic) {
   cost.low = kLow;
   cost.high = kHigh;
   cost.extrapolated = missing || s < 512 || d < 64 || d > 128;
-  cost.model = "flash attention: t0 + max(tiles / rate, longest row of tiles on one SM, bytes)";
+  cost.model = "flash attention: t0 + max(tiles / rate with the longest row on one SM, bytes)";
   cost.op_class = "attention";
   return cost;
 }

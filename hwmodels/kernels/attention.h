@@ -4,13 +4,15 @@
 // P go through memory. Head sizes that are no multiple of 8 lose the tensor cores: time x
 // misaligned_head_time.
 //
-// Fused.  t = t0 + max( W / R, W_longest SMs / R, bytes / (eff BW) )
+// Fused.  t = t0 + max( W / R + W_longest SMs / R, bytes / (eff BW) )
+//         + is the root of the sum of squares forward, the larger one backward
 //   W          FLOPs of all 128 x 128 tiles touched: 4 (forward) or 10 (backward) x 128 x 128 x d
 //              each; the causal mask skips tiles above the diagonal, so about half of s u / 128^2
 //              remain
 //   R          sustained rate of (kernel, device, phase), from devices/*.json
-//   W_longest  work of the longest row of tiles, which one SM must do alone: binds when heads are
-//              few
+//   W_longest  work of the longest row of tiles (Blackwell, forward: two rows), which one SM must do
+//              alone: binds when heads are few
+//   Error      SimuMax training tables of B200 and A100 PCIe, 4 to 128 heads: 8, 4 % mean
 // Source  rates: operator tables (cuDNN front end's training benchmark, AIConfigurator's prefill
 //         table) and the FlashAttention-2 paper; the tile form is their model b. Backward does 2.5
 //         x the forward FLOPs (five products, one of them recomputed).

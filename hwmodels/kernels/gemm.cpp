@@ -78,8 +78,9 @@ double layout_time(const GemmParameters& g, const GemmShape& shape) {
 }  // namespace
 
 Cost gemm_cost(const Device& device, const GemmShape& shape) {
-  const GemmParameters& g = device.gemm;
-  const double peak = device.dense_peak(shape.dtype).value * device.sustained_compute;
+  const bool simt = device.compute_format(shape.dtype) == DType::F32;
+  const GemmParameters& g = simt && device.gemm_fp32 ? *device.gemm_fp32 : device.gemm;
+  const double peak = device.sustained_rate(shape.dtype).value;
   const Machine machine{static_cast<double>(device.sms), peak / device.sms,
                         device.memory_bandwidth.value};
   Choice best;

@@ -7,7 +7,8 @@
 //   Tm      = bytes / (em BW sqrt(occ)),      occ = min(1, ctas / SMs)
 //
 // P is the dense peak of the dtype times the device's sustained factor, BW the HBM bandwidth. The
-// seven constants t0, e0, c, k0, em, p, t_split are per device (devices/*.json).
+// seven constants t0, e0, c, k0, em, p, t_split are per device (devices/*.json), with a second set
+// for fp32 without matrix units where there is a table for it.
 // Source  model b of the operator tables, fitted on 13 k bf16 shapes of A100, H100 and GB200:
 //         median error 7-8 %, mean 9-11 % on shapes kept out; m >= 512: median 6-9 %.
 // Range   2-byte and 1-byte inputs, m, n, k up to 32,768; beyond it, and with batches of matrices,

@@ -137,7 +137,7 @@ Cost memory_bound_cost(const Device& device, const Op& op, Bytes read, Bytes wri
 
 Cost opaque_cost(const Device& device, const Op& op, Bytes read, Bytes written) {
   Cost cost = streaming_cost(device, read + written, device.memory_bound.elementwise);
-  const double peak = device.dense_peak(op.dtype).value * device.sustained_compute;
+  const double peak = device.sustained_rate(op.dtype).value;
   const Seconds compute(op.flops.value / (kOpaqueShareOfPeak * peak));
   cost.terms[static_cast<std::size_t>(Term::Compute)] = compute;
   cost.time = device.memory_bound.start_up + std::max(compute, cost.term(Term::Memory));

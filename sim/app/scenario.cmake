@@ -9,6 +9,9 @@ foreach(kind scenario model cluster)
   string(TOUPPER ${kind} upper)
   file(READ ${file} GPUTWIN_SCHEMA_${upper})
 endforeach()
+set(file ${PROJECT_SOURCE_DIR}/hwmodels/links/usable.json)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+file(READ ${file} GPUTWIN_USABLE_LINKS)
 configure_file(scenario_schema_text.cpp.in scenario_schema_text.cpp @ONLY)
 
 add_library(gputwin_scenario STATIC

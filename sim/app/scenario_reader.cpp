@@ -10,7 +10,16 @@
 #include "sim/core/spelling.h"
 
 namespace gputwin {
+
+extern const char* const kUsableLinksText;  // hwmodels/links/usable.json
+
 namespace {
+
+/// A constant of hwmodels/links/usable.json.
+double usable(const std::string& group, const std::string& key) {
+  static const Json table = Json::parse(kUsableLinksText);
+  return table.at(group).at(key).at("value").get<double>();
+}
 
 /// Files write fp32 where plans write f32; every other word is core's.
 template <class Enum>
@@ -37,7 +46,25 @@ BytesPerSecond read_GBps(const Json& object, const char* key, double otherwise =
   return BytesPerSecond(object.value(key, otherwise) * 1e9);
 }
 
-NodeType read_node_type(const Json& type) {
+/// Usable share of a network adapter whose file does not state it.
+double nic_efficiency(FabricKind kind, double each_Gbps) {
+  if (kind == FabricKind::None) return 1.0;
+  if (kind != FabricKind::Ethernet) return usable(std::string(to_string(kind)), "efficiency");
+  if (each_Gbps <= 10) return usable("ethernet", "efficiency_to_10_Gbps");
+  return usable("ethernet", each_Gbps <= 25 ? "efficiency_to_25_Gbps" : "efficiency_above");
+}
+
+double pcie_efficiency(std::int32_t generation) {
+  if (generation <= 3) return usable("pcie", "efficiency_generation_3");
+  return usable("pcie", generation == 4 ? "efficiency_generation_4" : "efficiency_generation_5_up");
+}
+
+double nic_latency_us(FabricKind kind) {
+  if (kind == FabricKind::None) return 0.0;
+  return usable(std::string(to_string(kind)), "nic_latency_us");
+}
+
+NodeType read_node_type(const Json& type, FabricKind fabric) {
   NodeType node;
   node.device = type.at("device").get<std::string>();
   node.gpus = type.at("gpus").get<std::int32_t>();
@@ -52,7 +79,7 @@ NodeType read_node_type(const Json& type) {
   node.pcie.per_gpu = read_GBps(pcie, "bandwidth_GBps");
   node.pcie.switch_uplink = read_GBps(pcie, "switch_uplink_GBps", lane);
   node.pcie.gpus_per_switch = pcie.value("gpus_per_switch", 1);
-  node.pcie.efficiency = pcie.value("efficiency", 1.0);
+  node.pcie.efficiency = pcie.value("efficiency", pcie_efficiency(node.pcie.generation));
   const Json& host = type.at("host");
   node.host.sockets = host.value("sockets", 2);
   node.host.cores = host.at("cores").get<std::int32_t>();
@@ -61,8 +88,9 @@ NodeType read_node_type(const Json& type) {
   node.host.dram = read_GBps(host, "dram_GBps");
   const Json& nics = object_or_empty(type, "nics");
   node.nics.per_node = nics.value("per_node", 0);
-  node.nics.each = BytesPerSecond(nics.value("each_Gbps", 0.0) * 1e9 / 8);
-  node.nics.efficiency = nics.value("efficiency", 1.0);
+  const double each_Gbps = nics.value("each_Gbps", 0.0);
+  node.nics.each = BytesPerSecond(each_Gbps * 1e9 / 8);
+  node.nics.efficiency = nics.value("efficiency", nic_efficiency(fabric, each_Gbps));
   const Json& nvme = object_or_empty(type, "nvme");
   node.nvme_read = read_GBps(nvme, "read_GBps");
   node.nvme_write = read_GBps(nvme, "write_GBps");
@@ -113,17 +141,20 @@ Transformer read_transformer(const Json& model) {
 Cluster read_cluster(const Json& cluster) {
   Cluster c;
   c.name = cluster.value("name", "unnamed");
-  for (const Json& group : cluster.at("groups")) {
-    c.groups.push_back({read_node_type(group.at("type")), group.at("count").get<std::int32_t>()});
-  }
   const Json& fabric = cluster.at("fabric");
   c.fabric.kind = read_word(fabric, "kind", FabricKind::None);
+  for (const Json& group : cluster.at("groups")) {
+    c.groups.push_back(
+        {read_node_type(group.at("type"), c.fabric.kind), group.at("count").get<std::int32_t>()});
+  }
   c.fabric.rail_optimized = fabric.value("rail_optimized", false);
   for (const Json& level : fabric.value("levels", Json::array())) {
     c.fabric.levels.push_back(
         {level.at("nodes_per_group").get<std::int32_t>(), level.value("oversubscription", 1.0)});
   }
-  c.fabric.nic_latency = Seconds(fabric.value("nic_latency_us", 0.0) * 1e-6);
+  c.fabric.nic_latency = Seconds((fabric.value("nic_latency_us", nic_latency_us(c.fabric.kind)) +
+                                  fabric.value("added_latency_us", 0.0)) *
+                                 1e-6);
   c.fabric.switch_latency = Seconds(fabric.value("switch_latency_us", 0.0) * 1e-6);
   return c;
 }

@@ -18,6 +18,35 @@ std::int32_t pcie_switches(const NodeType& type) {
   return (type.gpus + type.pcie.gpus_per_switch - 1) / type.pcie.gpus_per_switch;
 }
 
+// NVLinks between the GPUs of a DGX-1V (p3.16xlarge), as nvidia-smi topo -m prints them; six each.
+constexpr std::int32_t kCubeMesh[8][8] = {{0, 1, 1, 2, 2, 0, 0, 0}, {1, 0, 2, 1, 0, 2, 0, 0},
+                                          {1, 2, 0, 2, 0, 0, 1, 0}, {2, 1, 2, 0, 0, 0, 0, 1},
+                                          {2, 0, 0, 0, 0, 1, 1, 2}, {0, 2, 0, 0, 1, 0, 2, 1},
+                                          {0, 0, 1, 0, 1, 2, 0, 2}, {0, 0, 0, 1, 2, 1, 2, 0}};
+constexpr double kCubeMeshLinks = 6.0;
+
+/// Share of a GPU's NVLinks that lead directly to another one of its node; mesh kinds only.
+double nvlink_share(const NodeType& type, std::int32_t a, std::int32_t b) {
+  if (a == b) return 0.0;
+  if (type.intra.kind == IntraKind::NvLinkPairs) return a / 2 == b / 2 ? 1.0 : 0.0;
+  if (type.gpus == 8) return kCubeMesh[a][b] / kCubeMeshLinks;
+  return 1.0 / (type.gpus - 1);
+}
+
+/// The GPU over which two GPUs without a direct link reach each other best, the first of equals; -1
+/// if they have one.
+std::int32_t relay(const NodeType& type, std::int32_t a, std::int32_t b) {
+  if (nvlink_share(type, a, b) > 0) return -1;
+  std::int32_t best = -1;
+  double most = 0.0;
+  for (std::int32_t r = 0; r < type.gpus; ++r) {
+    const double least = std::min(nvlink_share(type, a, r), nvlink_share(type, r, b));
+    if (least > most) best = r, most = least;
+  }
+  GPUTWIN_CHECK(best >= 0, "any two GPUs of a cube mesh share a neighbour");
+  return best;
+}
+
 /// Adapters as links: one per adapter, or one per GPU where a GPU has several (they are used
 /// together).
 std::int32_t nic_links(const NodeType& type) { return std::min(type.nics.per_node, type.gpus); }
@@ -100,12 +129,12 @@ void Topology::add_node(const NodeType& type, std::int32_t node) {
   const Offsets at = offsets_of(type);
   const BytesPerSecond nvlink = type.intra.per_gpu * type.intra.efficiency;
   if (at.mesh) {
-    // Links of a GPU are spread evenly over its direct neighbours: all others, or its pair partner.
-    const bool pairs = type.intra.kind == IntraKind::NvLinkPairs;
-    const double peers = pairs ? 1.0 : std::max(1, type.gpus - 1);
-    for (std::int32_t a = 0; a < type.gpus; ++a) {
-      for (std::int32_t b = 0; b < type.gpus; ++b) {
-        add_link(LinkKind::NvLinkPair, nvlink * (1.0 / peers), node, a * type.gpus + b);
+    // A slot for every ordered pair; those without a direct link are on no route.
+    for (std::int32_t from = 0; from < type.gpus; ++from) {
+      for (std::int32_t to = 0; to < type.gpus; ++to) {
+        const double share = nvlink_share(type, from, to);
+        add_link(LinkKind::NvLinkPair, nvlink * (share > 0 ? share : 1.0), node,
+                 from * type.gpus + to);
       }
     }
   } else {
@@ -195,6 +224,14 @@ PathKind Topology::path(GpuId a, GpuId b) const {
   return has_nvlink(type) ? PathKind::NvLink : PathKind::Pcie;
 }
 
+BytesPerSecond Topology::direct_nvlink(GpuId a, GpuId b) const {
+  const NodeType& type = node_type(a);
+  const std::int32_t node = gpu_node_[a.value];
+  if (node != gpu_node_[b.value] || !offsets_of(type).mesh) return BytesPerSecond(0);
+  const double share = nvlink_share(type, gpu_index_[a.value], gpu_index_[b.value]);
+  return type.intra.per_gpu * (type.intra.efficiency * share);
+}
+
 Route Topology::route(GpuId from, GpuId to) const {
   Route route;
   route.path = path(from, to);
@@ -207,7 +244,9 @@ Route Topology::route(GpuId from, GpuId to) const {
     case PathKind::Self: break;
     case PathKind::NvLink:
       if (at_from.mesh) {
-        route.add(link(from, at_from.pair(a, b)));
+        const std::int32_t via = relay(node_type(from), a, b);
+        if (via >= 0) route.add(link(from, at_from.pair(a, via)));
+        route.add(link(from, at_from.pair(via >= 0 ? via : a, b)));
       } else {
         route.add(link(from, at_from.nvlink_up(a)));
         route.add(link(to, at_to.nvlink_down(b)));

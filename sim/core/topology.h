@@ -3,6 +3,9 @@
 // Each link is one direction with a capacity. A level of switches whose uplinks can carry
 // everything below them can never be a bottleneck and therefore has no link (oversubscription <=
 // 1).
+//
+// NVLink meshes: eight GPUs form the hybrid cube mesh of DGX-1V, other counts share their links
+// evenly among all others. Two GPUs without a direct link pass a third one, as NCCL's NVB paths do.
 #pragma once
 
 #include <array>
@@ -86,6 +89,9 @@ class Topology {
   /// Path between a GPU and its own host memory or NVMe.
   Route copy_route(GpuId gpu, CopyKind kind) const;
   PathKind path(GpuId a, GpuId b) const;
+  /// Usable bandwidth of the NVLinks that join two GPUs of a mesh or pair directly, each direction;
+  /// 0 if none does.
+  BytesPerSecond direct_nvlink(GpuId a, GpuId b) const;
 
  private:
   LinkId add_link(LinkKind kind, BytesPerSecond capacity, std::int32_t node, std::int32_t index,

@@ -72,6 +72,37 @@ TEST(LoadScenario, FillsInDefaults) {
   EXPECT_FALSE(s.cluster.fabric.rail_optimized);
 }
 
+// hwmodels/links/usable.json: TCP reaches 0.94 of 10 Gb/s and 0.65 of 50 Gb/s, PCIe 3 0.8; a shaped
+// link adds its delay to the 25 us of TCP. What a file states stays.
+TEST(LoadScenario, FillsInWhatNetworksReach) {
+  const auto cluster = [](const std::string& kind, double Gbps, const std::string& more = "") {
+    const std::string text =
+        R"({"model": {"layers": 2, "hidden": 64, "heads": 4, "ffn": 256, "vocab": 128,
+        "activation": "gelu", "positions": "rope"}, "job": {"sequence": 128, "global_batch": 16},
+        "cluster": {"groups": [{"count": 2, "type": {"device": "t4", "gpus": 4,
+        "intra": {"kind": "pcie"}, "pcie": {"generation": 3, "bandwidth_GBps": 15.75},
+        "host": {"cores": 8, "memory_GiB": 64, "dram_GBps": 100},
+        "nics": {"per_node": 1, "each_Gbps": )" +
+        std::to_string(Gbps) + R"(}}}], "fabric": {"kind": ")" + kind +
+        R"(", "levels": [{"nodes_per_group": 2}])" + more + "}}}";
+    return parse_scenario(text, "net.json").cluster;
+  };
+  const Cluster slow = cluster("ethernet", 10), fast = cluster("ethernet", 50);
+  EXPECT_EQ(slow.groups[0].type.nics.efficiency, 0.94);
+  EXPECT_EQ(fast.groups[0].type.nics.efficiency, 0.65);
+  EXPECT_EQ(fast.groups[0].type.pcie.efficiency, 0.8);
+  EXPECT_DOUBLE_EQ(fast.fabric.nic_latency.value, 25e-6);
+  EXPECT_EQ(cluster("infiniband", 200).groups[0].type.nics.efficiency, 0.95);
+  for (const char* kind : {"roce", "efa", "slingshot", "omni-path"}) {
+    EXPECT_LT(cluster(kind, 100).groups[0].type.nics.efficiency, 1.0) << kind;
+    EXPECT_GT(cluster(kind, 100).fabric.nic_latency.value, 0.0) << kind;
+  }
+  const Cluster shaped = cluster("ethernet", 1, R"(, "added_latency_us": 50000)");
+  EXPECT_DOUBLE_EQ(shaped.fabric.nic_latency.value, 50.025e-3);
+  const Cluster stated = cluster("ethernet", 1, R"(, "nic_latency_us": 7)");
+  EXPECT_DOUBLE_EQ(stated.fabric.nic_latency.value, 7e-6);
+}
+
 TEST(LoadScenario, ChoosesTheScheduleThatFits) {
   const auto schedule = [](const std::vector<std::string>& sets) {
     return parse_scenario(kTinyScenario, "tiny.json", sets).layout.schedule;

@@ -62,6 +62,43 @@ TEST(Topology, SharesAnAdapterAmongGpus) {
   EXPECT_EQ(path_of(t, 3, 12), "node 0 nic 0 up > node 1 nic 1 down");
 }
 
+Cluster v100_mesh(std::int32_t gpus) {
+  Cluster cluster = dgx(1, {}, false);
+  NodeType& type = cluster.groups[0].type;
+  type.gpus = gpus;
+  type.intra = {IntraKind::NvLinkMesh, 150.0_GBps, 1.0, 0};
+  return cluster;
+}
+
+// DGX-1V: of six links of 25 GB/s GPU 0 has two to GPUs 3 and 4, one to 1 and 2, none to 5, 6, 7.
+// To 5 it goes over 1 (or 4): one link and two links.
+TEST(Topology, EightGpusOfAMeshFormACube) {
+  const Topology t(v100_mesh(8));
+  EXPECT_DOUBLE_EQ(t.direct_nvlink(GpuId(0), GpuId(3)).value, 50e9);
+  EXPECT_DOUBLE_EQ(t.direct_nvlink(GpuId(0), GpuId(1)).value, 25e9);
+  EXPECT_DOUBLE_EQ(t.direct_nvlink(GpuId(0), GpuId(5)).value, 0);
+  EXPECT_EQ(path_of(t, 0, 4), "node 0 NVLink 0 to 4");
+  EXPECT_EQ(path_of(t, 0, 5), "node 0 NVLink 0 to 1 > node 0 NVLink 1 to 5");
+  EXPECT_EQ(t.path(GpuId(0), GpuId(5)), PathKind::NvLink);
+  for (std::uint32_t a = 0; a < 8; ++a) {
+    double out = 0;
+    for (std::uint32_t b = 0; b < 8; ++b) {
+      out += t.direct_nvlink(GpuId(a), GpuId(b)).value;
+      EXPECT_EQ(t.direct_nvlink(GpuId(a), GpuId(b)).value,
+                t.direct_nvlink(GpuId(b), GpuId(a)).value);
+    }
+    EXPECT_DOUBLE_EQ(out, 150e9) << a;
+  }
+}
+
+// Four GPUs: two of the six links to each of the three others.
+TEST(Topology, FourGpusOfAMeshAreAllJoined) {
+  const Topology t(v100_mesh(4));
+  for (std::uint32_t b : {1u, 2u, 3u}) {
+    EXPECT_DOUBLE_EQ(t.direct_nvlink(GpuId(0), GpuId(b)).value, 50e9);
+  }
+}
+
 TEST(Topology, CopiesPassTheSharedPcieSwitch) {
   const Topology t(dgx(1, {}, false));
   const Route a = t.copy_route(GpuId(0), CopyKind::HostToDevice);

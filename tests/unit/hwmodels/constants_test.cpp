@@ -48,16 +48,75 @@ InputError error_of(const std::filesystem::path& file) {
 
 TEST(Devices, ShippedOnesLoadAndEveryNumberHasAnOrigin) {
   const std::vector<std::string> names = list_devices(data_folder() / "devices");
-  EXPECT_THAT(names, testing::IsSupersetOf({"a100-sxm-40gb", "a100-sxm-80gb", "b200-sxm", "gb200",
-                                            "h100-sxm-80gb", "h200-sxm-141gb", "t4",
-                                            "v100-sxm2-16gb", "v100-sxm2-32gb"}));
+  EXPECT_THAT(names, testing::IsSupersetOf({"a100-sxm-40gb",
+                                            "a100-sxm-80gb",
+                                            "a800-sxm-80gb",
+                                            "b200-sxm",
+                                            "b300-sxm",
+                                            "gb200",
+                                            "gb300",
+                                            "h100-sxm-80gb",
+                                            "h100-sxm-96gb-500w",
+                                            "h200-sxm-141gb",
+                                            "h800-sxm-80gb",
+                                            "l4",
+                                            "p40",
+                                            "t4",
+                                            "titan-x",
+                                            "v100-pcie-16gb",
+                                            "v100-sxm2-16gb",
+                                            "v100-sxm2-32gb",
+                                            "v100-sxm3-32gb",
+                                            "v100-sxm3-32gb-450w"}));
   for (const std::string& name : names) {
     const Device device = load_device(data_folder() / "devices" / (name + ".json"));
     EXPECT_EQ(device.name, name);
     EXPECT_GE(device.constants.size(), 35u) << name;
     for (const Constant& constant : device.constants) EXPECT_FALSE(constant.source.empty());
-    EXPECT_GT(device.dense_peak(DType::F16).value, 0) << name;
+    for (DType dtype :
+         {DType::F32, DType::Tf32, DType::F16, DType::Bf16, DType::F8, DType::Mxf8, DType::Nvf4}) {
+      EXPECT_GE(device.dense_peak(dtype).value, device.dense_peak(DType::F32).value) << name;
+    }
+    EXPECT_GT(device.dense_peak(DType::F32).value, 5e12) << name;
   }
+}
+
+// A part without matrix units multiplies 16-bit formats in fp32: P40 11.76 TFLOP/s.
+TEST(Devices, WithoutMatrixUnitsMultiplyInFp32) {
+  const Device p40 = load_device(data_folder() / "devices" / "p40.json");
+  EXPECT_DOUBLE_EQ(p40.dense_peak(DType::F16).value, 11.76e12);
+  EXPECT_DOUBLE_EQ(p40.dense_peak(DType::Bf16).value, 11.76e12);
+  EXPECT_EQ(p40.nvlink.nominal.value, 0);
+}
+
+// GB300 is like GB200: its fp4 peak and memory are its own, the norm's efficiency is taken over.
+TEST(Devices, TakeOverFromTheOneTheyAreLike) {
+  const Device gb200 = load_device(data_folder() / "devices" / "gb200.json");
+  const Device gb300 = load_device(data_folder() / "devices" / "gb300.json");
+  EXPECT_DOUBLE_EQ(gb300.dense_peak(DType::Nvf4).value, 15000e12);
+  EXPECT_DOUBLE_EQ(gb300.dense_peak(DType::Bf16).value, 2500e12);
+  EXPECT_DOUBLE_EQ(gb300.memory_bound.softmax, gb200.memory_bound.softmax);
+  for (const Constant& constant : gb300.constants) {
+    if (constant.pointer != "/memory_bound/softmax_efficiency") continue;
+    EXPECT_EQ(constant.kind, Evidence::Assumed);
+    EXPECT_THAT(constant.source, testing::StartsWith("as gb200: "));
+  }
+}
+
+// b is like a: its own sms and no nvlink; c is like itself, which has no end.
+TEST(Devices, OverlayGroupsRemoveKeysAndRefuseLoops) {
+  const auto folder = changed_device("", "").parent_path();
+  const auto write = [&](const std::string& name, const std::string& keys) {
+    const auto file = folder / (name + ".json");
+    std::ofstream(file) << "{\"name\": \"" << name << "\", " << keys << "}";
+    return file;
+  };
+  const std::string sms = R"("sms": {"value": 7, "source": "x", "kind": "datasheet"})";
+  const Device b = load_device(write("b", R"("like": "a100-sxm-80gb", "nvlink": null, )" + sms));
+  EXPECT_EQ(b.sms, 7);
+  EXPECT_EQ(b.nvlink.nominal.value, 0);
+  EXPECT_DOUBLE_EQ(b.memory_bandwidth.value, 2039e9);
+  EXPECT_EQ(error_of(write("c", R"("like": "c")")).pointer, "/like");
 }
 
 // Data sheet of the A100: 108 SMs, 312 dense bf16 TFLOP/s, 80 GiB at 2,039 GB/s.

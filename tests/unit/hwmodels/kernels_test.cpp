@@ -126,35 +126,46 @@ Op attention(OpKind kind, std::int64_t b, std::int64_t a, std::int64_t s, std::i
 }
 
 // b a = 200 heads, s = 1024: 8 x 8 tiles, of which 36 at or below the diagonal. A tile is 4 x 128^3
-// = 8.389 MFLOP: 200 x 64 x 8.389e6 / 50e12 = 2.1475 ms without mask, 36/64 of it with.
+// = 8.389 MFLOP: 200 x 64 x 8.389e6 / 50e12 = 2.1475 ms without mask, 36/64 of it with. Each row
+// of 8 tiles takes 134.2 us on its SM; the squares add up.
 TEST(Flash, CausalMaskSkipsTilesAboveTheDiagonal) {
   const Device device = round_device();
   const Cost all =
       flash_cost(device, attention(OpKind::FlashForward, 2, 100, 1024, 128, false), Bytes(0));
   const Cost causal =
       flash_cost(device, attention(OpKind::FlashForward, 2, 100, 1024, 128, true), Bytes(0));
-  EXPECT_NEAR(all.time.value, 2e-6 + 200 * 64 * 4.0 * 128 * 128 * 128 / 50e12, 1e-12);
-  EXPECT_NEAR(causal.time.value - 2e-6, (all.time.value - 2e-6) * 36 / 64, 1e-12);
+  const double work = 200 * 64 * 4.0 * 128 * 128 * 128 / 50e12, row = 134.217728e-6;
+  EXPECT_NEAR(all.time.value, 2e-6 + std::hypot(work, row), 1e-12);
+  EXPECT_NEAR(causal.time.value, 2e-6 + std::hypot(work * 36 / 64, row), 1e-12);
 }
 
-// Backward: 2.5 x the FLOPs at 40 instead of 50 TFLOP/s.
+// Backward: 2.5 x the FLOPs at 40 instead of 50 TFLOP/s; rows of tiles end evenly.
 TEST(Flash, BackwardDoesFiveProducts) {
   const Device device = round_device();
-  const double forward =
-      flash_cost(device, attention(OpKind::FlashForward, 2, 100, 1024, 128, true), Bytes(0))
-          .time.value;
-  const double backward =
-      flash_cost(device, attention(OpKind::FlashBackward, 2, 100, 1024, 128, true), Bytes(0))
-          .time.value;
-  EXPECT_NEAR((backward - 2e-6) / (forward - 2e-6), 2.5 * 50 / 40, 1e-9);
+  const Cost forward =
+      flash_cost(device, attention(OpKind::FlashForward, 2, 100, 1024, 128, true), Bytes(0));
+  const Cost backward =
+      flash_cost(device, attention(OpKind::FlashBackward, 2, 100, 1024, 128, true), Bytes(0));
+  EXPECT_NEAR(backward.time.value - 2e-6, forward.term(Term::Compute).value * 2.5 * 50 / 40, 1e-12);
 }
 
 // One head of 1,024 queries: 8 rows of tiles on 100 SMs. The last row's 8 tiles, on one SM of 0.5
-// TFLOP/s, take 8 x 8.389e6 / 0.5e12 = 134.2 us, while all 36 tiles spread evenly would take 6 us.
+// TFLOP/s, take 8 x 8.389e6 / 0.5e12 = 134.2 us; all 36 tiles spread evenly, 6.04 us, add little.
+// Blackwell gives an SM two rows.
 TEST(Flash, FewHeadsWaitForTheLongestRow) {
+  Device device = round_device();
+  const Op op = attention(OpKind::FlashForward, 1, 1, 1024, 128, true);
+  const double row = 134.217728e-6, all = 36 * 4.0 * 128 * 128 * 128 / 50e12;
+  EXPECT_NEAR(flash_cost(device, op, Bytes(0)).time.value, 2e-6 + std::hypot(row, all), 1e-12);
+  device.architecture = Architecture::Blackwell;
+  EXPECT_NEAR(flash_cost(device, op, Bytes(0)).time.value, 2e-6 + std::hypot(2 * row, all), 1e-12);
+}
+
+// Few heads in the backward pass: the longest row alone, 2.5 x the FLOPs at 0.4 TFLOP/s per SM.
+TEST(Flash, BackwardOfFewHeadsTakesItsLongestRow) {
   const Cost cost =
-      flash_cost(round_device(), attention(OpKind::FlashForward, 1, 1, 1024, 128, true), Bytes(0));
-  EXPECT_NEAR(cost.time.value, 2e-6 + 8 * 4.0 * 128 * 128 * 128 / 0.5e12, 1e-12);
+      flash_cost(round_device(), attention(OpKind::FlashBackward, 1, 1, 1024, 128, true), Bytes(0));
+  EXPECT_NEAR(cost.time.value, 2e-6 + 8 * 10.0 * 128 * 128 * 128 / 0.4e12, 1e-12);
 }
 
 TEST(Flash, PricesKernelsTheDeviceLacksAndSaysSo) {
