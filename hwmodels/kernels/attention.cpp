@@ -105,11 +105,21 @@ FlopsPerSecond rate_of(const Device& device, AttentionKernel kernel, bool forwar
 
 Cost attention_gemm_cost(const Device& device, const Op& op, Bytes traffic) {
   GemmShape shape = product_shape(op);
-  shape.traffic = traffic;
+  const auto [b, a, g, s, u, d] = op.dims;
+  const Bytes scores((op.alibi ? b * a * s * u : 0) * bits(op.out) / 8);
+  shape.traffic = traffic + scores;
   Cost cost = gemm_cost(device, shape);
   if (op.dims[5] % 8 != 0) {
     cost.time = cost.time * device.attention.misaligned_head_time;
     for (Seconds& term : cost.terms) term = term * device.attention.misaligned_head_time;
+  }
+  if (op.alibi) {
+    const Seconds copy(static_cast<double>(scores.value) /
+                       (device.memory_bound.elementwise * device.memory_bandwidth.value));
+    cost.time = cost.time + device.memory_bound.start_up + copy;
+    cost.terms[static_cast<std::size_t>(Term::StartUp)] =
+        cost.term(Term::StartUp) + device.memory_bound.start_up;
+    cost.terms[static_cast<std::size_t>(Term::Memory)] = cost.term(Term::Memory) + copy;
   }
   cost.low = kLow;
   cost.high = kHigh;

@@ -3,6 +3,10 @@
 // Unfused. Every product is a GEMM over batch b a of matrices of s, u and d (kernels/gemm.h); S and
 // P go through memory. Head sizes that are no multiple of 8 lose the tensor cores: time x
 // misaligned_head_time.
+// ALiBi on unfused scores: torch's baddbmm first copies the broadcast biases to all b a s u scores
+// (a kernel of its own: memory-bound t0 + bytes / (elementwise BW)), and the GEMM then reads them
+// (beta = 1). Source: Megatron-DeepSpeed's ParallelAttention (baddbmm of alibi, Q, K^T) and ATen's
+// baddbmm. Fused kernels compute the bias: no traffic.
 //
 // Fused.  t = t0 + max( W / R + W_longest SMs / R, bytes / (eff BW) )
 //         + is the root of the sum of squares forward, the larger one backward

@@ -17,10 +17,15 @@ Qkv split(const Sizes& s, const View& qkv) {
 
 Op attention_op(const StageBuilder& b, OpKind kind) {
   const Sizes& s = b.sizes;
+  const bool scores = kind == OpKind::AttentionScores || kind == OpKind::FlashForward ||
+                      kind == OpKind::FlashBackward;
+  const bool alibi = scores && b.model.positions == Positions::Alibi;
   return {.kind = kind,
           .dtype = s.activation,
           .causal = true,
+          .alibi = alibi,
           .attention = b.job.attention,
+          .slot = alibi ? b.wiring.tp : SlotId{},
           .dims = {s.sequences, s.heads, s.kv_heads, s.sequence, s.sequence, s.head_dim}};
 }
 

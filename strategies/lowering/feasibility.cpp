@@ -15,10 +15,7 @@ Refusal no(std::string reason, std::string fix) {
   return Infeasible{.reason = std::move(reason), .fix = std::move(fix)};
 }
 
-Refusal not_lowered(const Transformer& model, const Layout& layout, const Job& job) {
-  if (model.positions == Positions::Alibi) {
-    return no("not lowered yet: ALiBi positions", "set model.positions to rope or learned");
-  }
+Refusal not_lowered(const Layout& layout, const Job& job) {
   if (layout.cp > 1) return no("not lowered yet: context parallelism", "set layout.cp to 1");
   if (layout.ep > 1) return no("not lowered yet: expert parallelism", "set layout.ep to 1");
   if (layout.zero > 1) {
@@ -112,7 +109,7 @@ std::optional<Infeasible> refusal(const Transformer& model, const Cluster& clust
         std::int64_t{layout.dp}, std::int64_t{layout.cp}, layout.micro_batch}) {
     if (d < 1) return no("a degree of the layout is below 1", "use 1 or more");
   }
-  if (auto r = not_lowered(model, layout, job)) return r;
+  if (auto r = not_lowered(layout, job)) return r;
   if (layout.ranks() > cluster.gpus()) {
     return no("the layout needs " + text(layout.ranks()) + " GPUs, the cluster has " +
                   text(cluster.gpus()),

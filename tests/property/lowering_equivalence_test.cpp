@@ -55,7 +55,7 @@ Transformer drawn_model(Draw& draw, std::int64_t sequence) {
       draw.of({Activation::Gelu, Activation::Swiglu, Activation::Gelu, Activation::Swiglu,
                Activation::Relu, Activation::SqRelu, Activation::Geglu});
   m.norm = draw.of({Norm::LayerNorm, Norm::RmsNorm});
-  m.positions = draw.of({Positions::Learned, Positions::Rope});
+  m.positions = draw.of({Positions::Learned, Positions::Rope, Positions::Alibi});
   m.max_positions = m.positions == Positions::Learned ? sequence + draw.of({0, 2}) : 0;
   m.bias = draw.of({true, false});
   m.tied_embeddings = draw.of({true, false});

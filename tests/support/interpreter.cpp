@@ -390,7 +390,13 @@ class Machine {
   }
   void run_kernel(const RankState& rank, const Item& item) const {
     const Op& op = world_.plan.call(item.instruction).op;
-    Work work{op, {}, {}, world_.member(rank, op.slot), item.body + 1, world_.options};
+    Work work{op,
+              {},
+              {},
+              world_.member(rank, op.slot),
+              world_.members(rank, op.slot),
+              item.body + 1,
+              world_.options};
     for (const Operand& read : item.reads) work.reads.push_back(load(rank, item.instruction, read));
     for (std::size_t k = 0; k < item.writes.size(); ++k) {
       const Operand& write = item.writes[k];

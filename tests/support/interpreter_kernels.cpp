@@ -83,7 +83,7 @@ struct Heads {
 
   template <class Visit>  // visit(query offset, key offset, score offset) for every (query, key)
                           // pair
-                          void each(Visit visit) const {
+  void each(Visit visit) const {
     for (std::int64_t n = 0; n < b; ++n) {
       for (std::int64_t h = 0; h < a; ++h) {
         for (std::int64_t i = 0; i < s; ++i) {
@@ -125,12 +125,35 @@ Array toward_keys(const Heads& heads, const Array& scores, const Array& queries,
   return result;
 }
 
+/// ALiBi's slope of head h of n (Press et al. 2022): 2^(-8 (h + 1) / n) for a power of two; else
+/// the slopes of the next smaller power of two, then every other one of the next larger.
+double alibi_slope(std::int64_t h, std::int64_t n) {
+  std::int64_t power = 1;
+  while (2 * power <= n) power *= 2;
+  const double step =
+      h < power ? 8.0 / static_cast<double>(power) : 4.0 / static_cast<double>(power);
+  const std::int64_t index = h < power ? h + 1 : 2 * (h - power) + 1;
+  return std::exp2(-step * static_cast<double>(index));
+}
+
+/// Q K^T / sqrt(d), with the biases of ALiBi if the op asks for them.
+Array scores_of(const Work& work, const Heads& heads, const Array& queries, const Array& keys) {
+  Array scores = products(heads, queries, keys, heads.scale());
+  if (!work.op.alibi) return scores;
+  const std::int64_t first = work.member * heads.a, all = work.members * heads.a;
+  for (std::int64_t k = 0; k < heads.score_size(); ++k) {
+    const std::int64_t head = first + k / (heads.s * heads.u) % heads.a;
+    scores[k] += alibi_slope(head, all) * static_cast<double>(k % heads.u);
+  }
+  return scores;
+}
+
 void attention_gemm(Work& work) {
   const Heads heads(work.op);
   const auto q = heads.query_size(), k = heads.key_size(), s = heads.score_size();
   const OpKind kind = work.op.kind;
   if (kind == OpKind::AttentionScores) {
-    output(work, 0, s) = products(heads, input(work, 0, q), input(work, 1, k), heads.scale());
+    output(work, 0, s) = scores_of(work, heads, input(work, 0, q), input(work, 1, k));
   } else if (kind == OpKind::AttentionContext) {
     output(work, 0, q) = toward_queries(heads, input(work, 0, s), input(work, 1, k), 1.0);
   } else if (kind == OpKind::AttentionGradProbs) {
@@ -185,7 +208,7 @@ void flash(Work& work) {
   const Heads heads(work.op);
   const auto q = heads.query_size(), k = heads.key_size();
   const std::int64_t rows = heads.b * heads.a * heads.s;
-  const Array scores = products(heads, input(work, 0, q), input(work, 1, k), heads.scale());
+  const Array scores = scores_of(work, heads, input(work, 0, q), input(work, 1, k));
   Array log_sums(static_cast<std::size_t>(rows));
   const Array probs = softmax(scores, heads.s, heads.u, work.op.causal, &log_sums);
   if (work.op.kind == OpKind::FlashForward) {

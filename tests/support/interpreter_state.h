@@ -148,8 +148,9 @@ Results read_out(const World& world);
 struct Work {
   const Op& op;
   std::vector<std::vector<double>> reads, writes;
-  std::int64_t member = 0;  // index in op.slot: vocabulary shards, token shards
-  int step = 1;             // of Adam
+  std::int64_t member = 0;   // index in op.slot: vocabulary shards, token shards, heads
+  std::int64_t members = 1;  // of op.slot
+  int step = 1;              // of Adam
   const InterpretOptions& options;
 };
 

@@ -29,9 +29,10 @@ Array random_array(std::uint64_t seed, std::int64_t n) {
 
 /// Runs one kernel on `reads`; outputs have the given sizes and start at 0.
 std::vector<Array> run(const Op& op, const std::vector<Array>& reads,
-                       const std::vector<std::int64_t>& sizes, std::int64_t member = 0) {
+                       const std::vector<std::int64_t>& sizes, std::int64_t member = 0,
+                       std::int64_t members = 1) {
   const InterpretOptions options;
-  Work work{op, reads, {}, member, 1, options};
+  Work work{op, reads, {}, member, members, 1, options};
   for (const std::int64_t size : sizes) work.writes.emplace_back(static_cast<std::size_t>(size));
   interpreted::compute(work);
   return work.writes;
@@ -92,7 +93,7 @@ TEST(InterpreterKernels, GemmTransposesAccumulatesAndAddsABias) {
   EXPECT_THAT(run(op, {a, b}, {4})[0], ElementsAre(17, 23, 39, 53));
   op.accumulate = true;
   const InterpretOptions options;
-  Work work{op, {a, b}, {{1, 1, 1, 1}}, 0, 1, options};
+  Work work{op, {a, b}, {{1, 1, 1, 1}}, 0, 1, 1, options};
   interpreted::compute(work);
   EXPECT_THAT(work.writes[0], ElementsAre(18, 24, 40, 54));
   EXPECT_THROW(run(op, {a, {1, 2, 3}}, {4}), Fault);
@@ -153,6 +154,20 @@ TEST(InterpreterKernels, FlashEqualsUnfusedAndItsGradientsAreSlopes) {
   expect_near(run(op(OpKind::AttentionGradQuery), {d_scores, k}, {q_size})[0], grads[0], "dQ");
   expect_near(run(op(OpKind::AttentionGradKey), {d_scores, q}, {k_size})[0], grads[1], "dK");
   expect_near(run(op(OpKind::AttentionGradValue), {probs, grad}, {k_size})[0], grads[2], "dV");
+}
+
+// ALiBi of one query that sees two keys, all products 0: the bias of key 1 is the head's slope. Two
+// heads: 2^-4 and 2^-8, whichever rank has them; a third continues with the first of four, 2^-2.
+TEST(InterpreterKernels, AlibiSlopesFollowTheGlobalHead) {
+  const auto biases = [](std::int64_t heads, std::int64_t member, std::int64_t members) {
+    Op op{.kind = OpKind::AttentionScores, .alibi = true, .dims = {1, heads, heads, 1, 2, 1}};
+    const Array zeros(static_cast<std::size_t>(2 * heads));
+    return run(op, {Array(static_cast<std::size_t>(heads)), zeros}, {2 * heads}, member,
+               members)[0];
+  };
+  EXPECT_THAT(biases(2, 0, 1), ElementsAre(0.0, 1.0 / 16, 0.0, 1.0 / 256));
+  EXPECT_THAT(biases(1, 1, 2), ElementsAre(0.0, 1.0 / 256));
+  EXPECT_THAT(biases(3, 0, 1), ElementsAre(0.0, 1.0 / 16, 0.0, 1.0 / 256, 0.0, 1.0 / 4));
 }
 
 TEST(InterpreterKernels, RopeTurnsBackAndLeavesTheFirstPositionAndValuesAlone) {

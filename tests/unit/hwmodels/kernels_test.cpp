@@ -186,6 +186,21 @@ TEST(UnfusedAttention, CountsTheTilesOfAllHeads) {
   EXPECT_NEAR(cost.time.value, 1e-6 + 2 * kBigTile / kBigTileEfficiency, 1e-12);
 }
 
+// With ALiBi the biases are copied over all 100 x 256 x 256 scores of 2 bytes, 13.1 MB at 0.8 of
+// 1 TB/s after 3 us, and the product reads them again at 1 TB/s (p = 1: memory adds).
+TEST(UnfusedAttention, AlibiWritesAndReadsAllScores) {
+  Op op = attention(OpKind::AttentionScores, 2, 50, 256, 1000, true);
+  const Cost plain = attention_gemm_cost(round_device(), op, Bytes(0));
+  op.alibi = true;
+  const Cost biased = attention_gemm_cost(round_device(), op, Bytes(0));
+  const double bytes = 2.0 * 100 * 256 * 256;
+  EXPECT_NEAR(biased.time.value - plain.time.value, 3e-6 + bytes / 0.8e12 + bytes / 1e12, 1e-12);
+  op = attention(OpKind::FlashForward, 2, 50, 256, 128, true);
+  const double flash = flash_cost(round_device(), op, Bytes(0)).time.value;
+  op.alibi = true;
+  EXPECT_EQ(flash_cost(round_device(), op, Bytes(0)).time.value, flash);
+}
+
 // Head sizes 104 and 108 have about the same work; 108 is no multiple of 8 and pays the factor 9.
 TEST(UnfusedAttention, MisalignedHeadsAreSlow) {
   const Device device = round_device();
