@@ -87,6 +87,7 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
     case OpKind::CpuAdam: cost = cpu_adam_cost(*nodes_[kind.value], op.dims[0]); break;
     case OpKind::SoftmaxForward:
     case OpKind::SoftmaxBackward:
+    case OpKind::AttentionMerge:
     case OpKind::NormForward:
     case OpKind::NormBackward:
     case OpKind::ActivationForward:
