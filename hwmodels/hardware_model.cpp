@@ -56,7 +56,7 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
   stack_.host.launch = stack_.host.launch * stack_.factor(Factor::Host);
   stack_.host.collective_launch = stack_.host.collective_launch * stack_.factor(Factor::Host);
   for (Device& device : devices_) {
-    if (!adjustments.power_limits) device.sustained_compute = 1.0;
+    if (!adjustments.power_limits) device.sustained.fill(1.0);
     if (!adjustments.head_alignment) device.attention.misaligned_head_time = 1.0;
   }
   for (const Device& device : devices_) {
@@ -95,6 +95,7 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
     case OpKind::CpuAdam: cost = cpu_adam_cost(*nodes_[kind.value], op.dims[0]); break;
     case OpKind::SoftmaxForward:
     case OpKind::SoftmaxBackward:
+    case OpKind::AttentionMerge:
     case OpKind::NormForward:
     case OpKind::NormBackward:
     case OpKind::ActivationForward:

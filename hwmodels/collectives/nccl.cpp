@@ -66,6 +66,7 @@ double ring_bytes(OpKind kind, double bytes, double n) {
     case OpKind::SoftmaxBackward:
     case OpKind::FlashForward:
     case OpKind::FlashBackward:
+    case OpKind::AttentionMerge:
     case OpKind::NormForward:
     case OpKind::NormBackward:
     case OpKind::ActivationForward:

@@ -34,6 +34,7 @@ GemmShape product_shape(const Op& op) {
     case OpKind::SoftmaxBackward:
     case OpKind::FlashForward:
     case OpKind::FlashBackward:
+    case OpKind::AttentionMerge:
     case OpKind::NormForward:
     case OpKind::NormBackward:
     case OpKind::ActivationForward:

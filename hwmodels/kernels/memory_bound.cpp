@@ -45,6 +45,7 @@ Access access_of(OpKind kind) {
     case OpKind::AdamStep: return Access::Optimizer;
     case OpKind::ActivationForward:
     case OpKind::ActivationBackward:
+    case OpKind::AttentionMerge:
     case OpKind::BiasDropoutAdd:
     case OpKind::DropoutBackward:
     case OpKind::Rope:
@@ -123,6 +124,7 @@ Bytes moved_bytes(const Op& op, Bytes read, Bytes written) {
   if (op.kind == OpKind::BiasDropoutAdd || op.kind == OpKind::DropoutBackward) {
     return read + written + mask_bytes(op, rows_times_width);
   }
+  if (op.kind == OpKind::AttentionMerge) return read + written + written;
   if (op.kind == OpKind::AdamStep) return read + written + bytes_of(3 * d[0], DType::F32);
   return read + written;
 }

@@ -18,6 +18,7 @@
 //  SoftmaxBackward      {b,a,s,u}     P, dP                       dS
 //  FlashForward         {b,a,g,s,u,d} Q, K, V                     O, L  L: log-sum-exp [b a s]
 //  FlashBackward        {b,a,g,s,u,d} Q, K, V, O, L, dO           dQ, dK, dV
+//  AttentionMerge       {b,a,s,d}     O', L'                      O, L  (also read)
 //  NormForward          {t,h}         x, gamma [, beta]           y, stats  mean, 1/std [t,2]
 //  NormBackward         {t,h}         dy, x, gamma, stats [, add] dx (+ add), dgamma+= [, dbeta+=]
 //  ActivationForward    {t,f}         x [, bias]                  y  x is [t, 2f] when gated
@@ -35,7 +36,7 @@
 //  LossFromSums         {t}           max, sums                   loss+= [1]  summed x scale
 //  CrossEntropyBackward {t,v}         logits, max, sums, targets  dlogits x scale
 //  Add                  {n}           x, y                        z = x + y
-//  CastCopy             {n}           x                           y  also a plain copy
+//  CastCopy             {n}           x [, more]                  y [, more]  also a plain copy
 //  Zero                 {n}           -                           x = 0
 //  SumOfSquares         {n}           x                           s+= [1]
 //  AdamStep             {n}           grad, sumsq                 master, m, v, weight (also read)
@@ -71,6 +72,16 @@
 //  7. SumOfSquares counts an element of a Parameter's gradient once over the communicator that adds
 //     the sums, on the first member that holds it: tensor-parallel replicas and tied copies are
 //     masked by Parameter.
+//  8. A valid `cp_slot` says that the sequence is cut over that communicator (context parallelism):
+//     of 2n equal chunks in order of position, member i of n holds chunks i and 2n - 1 - i, in this
+//     order. Row r of the s rows of a sample then stands where that chunk puts it; Rope, Position*,
+//     Softmax* and Flash* go by that position. Their queries are the rank's rows. Keys are the whole
+//     sequence in order of position (u = n s), or the rows of one member (u = s): of member
+//     (i - ring_step) mod n. Causal: a query sees the keys up to its own position; one that sees
+//     none has O = 0 and L = -inf. FlashBackward takes the L and O it is given, of all steps
+//     together, and gives this step's part of dQ, dK and dV.
+//  9. AttentionMerge joins attention over two sets of keys: L = log(exp L + exp L'), each O weighed
+//     by exp(its L - L). CastCopy with several reads copies read k to write k; n counts all.
 #pragma once
 
 #include <array>
@@ -96,6 +107,7 @@ enum class OpKind : std::uint8_t {
   SoftmaxBackward,
   FlashForward,
   FlashBackward,
+  AttentionMerge,
   NormForward,
   NormBackward,
   ActivationForward,
@@ -153,8 +165,10 @@ struct Op {
   float dropout = 0.0f;    // probability; costs the mask, interpreted only when 0
   float scale = 1.0f;      // LossFromSums, CrossEntropyBackward: 1 / tokens of the global batch
   SlotId slot{};           // communication: communicator or peer slot of the program
-  std::uint32_t root = 0;  // Broadcast: member index
-  std::uint32_t load = 0;  // load table + 1; 0: even
+  SlotId cp_slot{};        // context parallelism: how positions and keys lie (note 8)
+  std::uint32_t ring_step = 0;  // Flash*: whose keys (note 8)
+  std::uint32_t root = 0;       // Broadcast: member index
+  std::uint32_t load = 0;       // load table + 1; 0: even
   std::array<std::int64_t, 6> dims{};
   Flops flops{};  // Opaque: stated cost
   Bytes workspace{};

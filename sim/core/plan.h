@@ -153,12 +153,15 @@ struct Parameter {
 
 /// Token ids or targets: framed buffers filled from the global batch. Sample i of frame f on data
 /// rank d is global sample (d * frames + f) * micro_batch + i; target t is token t + 1 of the same
-/// sample.
+/// sample. With a `cp_slot` the buffer holds the rank's two chunks of every sample (op.h, note 8).
 struct Input {
   BufferId buffer{};
   bool targets = false;
-  std::int64_t samples = 0, sequence = 0, vocab = 0;  // per frame
-  SlotId data_slot{};                                 // member index gives d; none: d = 0
+  std::int64_t samples = 0, sequence = 0, vocab = 0;  // per frame; sequence: tokens of one here
+  /// d is the rank's place among those members of this communicator that have its member index in
+  /// `cp_slot`; none: d = 0.
+  SlotId data_slot{};
+  SlotId cp_slot{};
   std::int64_t frames = 0;
   bool operator==(const Input&) const = default;
 };

@@ -301,6 +301,8 @@ class Parser {
         i.frames = integer(value);
       } else if (key == "data") {
         i.data_slot = slot_id(value);
+      } else if (key == "cp") {
+        i.cp_slot = slot_id(value);
       } else {
         fail(w, "is no field of an input");
       }
@@ -476,6 +478,8 @@ class Parser {
 
   void op_word(Op& op, const std::string& key, const std::string& value) {
     if (key == "slot") return void(op.slot = slot_id(value));
+    if (key == "cp") return void(op.cp_slot = slot_id(value));
+    if (key == "ring_step") return void(op.ring_step = index(value));
     if (key == "dtype") return void(op.dtype = spelt<DType>(value, "dtype"));
     if (key == "out") return void(op.out = spelt<DType>(value, "dtype"));
     if (key == "activation") return void(op.activation = spelt<Activation>(value, "activation"));

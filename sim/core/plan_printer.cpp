@@ -120,6 +120,7 @@ class Printer {
     text += " samples=" + number(i.samples) + " sequence=" + number(i.sequence);
     text += " vocab=" + number(i.vocab) + " frames=" + number(i.frames);
     if (i.data_slot.valid()) text += " data=" + slot(p, i.data_slot);
+    if (i.cp_slot.valid()) text += " cp=" + slot(p, i.cp_slot);
     line(text);
   }
 
@@ -150,6 +151,8 @@ class Printer {
       if (on) text += std::string(" ") + key;
     };
     word(o.slot.valid(), "slot", o.slot.valid() ? slot(p, o.slot) : "");
+    word(o.cp_slot.valid(), "cp", o.cp_slot.valid() ? slot(p, o.cp_slot) : "");
+    word(o.ring_step != 0, "ring_step", std::to_string(o.ring_step));
     word(o.dtype != plain.dtype, "dtype", to_string(o.dtype));
     word(o.out != plain.out, "out", to_string(o.out));
     flag(o.trans_a, "ta");

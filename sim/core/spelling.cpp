@@ -10,7 +10,7 @@ using std::string_view;
 constexpr std::array<string_view, 11> kKind{"kernel", "collective", "send",     "recv",
                                             "copy",   "host_task",  "alloc",    "free",
                                             "record", "wait",       "host_wait"};
-constexpr std::array<string_view, 42> kOpKind{"gemm",
+constexpr std::array<string_view, 43> kOpKind{"gemm",
                                               "attention_scores",
                                               "attention_context",
                                               "attention_grad_probs",
@@ -21,6 +21,7 @@ constexpr std::array<string_view, 42> kOpKind{"gemm",
                                               "softmax_backward",
                                               "flash_forward",
                                               "flash_backward",
+                                              "attention_merge",
                                               "norm_forward",
                                               "norm_backward",
                                               "activation_forward",
@@ -228,6 +229,7 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::FlashBackward: return "bagsud";
     case OpKind::SoftmaxForward:
     case OpKind::SoftmaxBackward: return "basu";
+    case OpKind::AttentionMerge: return "basd";
     case OpKind::NormForward:
     case OpKind::NormBackward:
     case OpKind::BiasDropoutAdd:

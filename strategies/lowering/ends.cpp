@@ -8,9 +8,9 @@ float loss_scale(const StageBuilder& b) {
   return static_cast<float>(1.0 / static_cast<double>(b.job.global_batch * b.job.sequence));
 }
 
-// The first `sequence` rows of the position table: token r gets row r mod sequence.
+// The rows of the position table that a sequence uses.
 View used_positions(const StageBuilder& b, View table) {
-  table.rows = b.sizes.sequence;
+  table.rows = b.sizes.positions;
   return table;
 }
 
@@ -40,7 +40,8 @@ View embedding_forward(StageBuilder& b, EmbeddingState& state) {
   }
   if (learned) {
     const View sum = b.activation("positioned", s.tokens, s.hidden);
-    b.kernel("position", {.kind = OpKind::PositionAdd, .dims = {s.tokens, s.hidden}},
+    b.kernel("position",
+             {.kind = OpKind::PositionAdd, .cp_slot = b.wiring.cp, .dims = {s.tokens, s.hidden}},
              {x, used_positions(b, b.weight(Role::PositionEmbedding).value)}, {sum});
     x = sum;
     if (b.layout.sp) {
@@ -67,7 +68,10 @@ void embedding_backward(StageBuilder& b, const View& dy, const EmbeddingState& s
   const View dx = b.gathered("word", dropout_backward(b, "embedding", dy, state.mask));
   if (b.has(Role::PositionEmbedding)) {
     b.kernel_in(Phase::WeightGrad, "position",
-                {.kind = OpKind::PositionGrad, .accumulate = true, .dims = {s.tokens, s.hidden}},
+                {.kind = OpKind::PositionGrad,
+                 .accumulate = true,
+                 .cp_slot = b.wiring.cp,
+                 .dims = {s.tokens, s.hidden}},
                 {dx}, {used_positions(b, b.weight(Role::PositionEmbedding).gradient)});
   }
   b.kernel_in(Phase::WeightGrad, "word",

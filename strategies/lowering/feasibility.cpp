@@ -15,8 +15,10 @@ Refusal no(std::string reason, std::string fix) {
   return Infeasible{.reason = std::move(reason), .fix = std::move(fix)};
 }
 
-Refusal not_lowered(const Layout& layout, const Job& job) {
-  if (layout.cp > 1) return no("not lowered yet: context parallelism", "set layout.cp to 1");
+Refusal not_lowered(const Transformer& model, const Layout& layout, const Job& job) {
+  if (model.positions == Positions::Alibi && layout.cp > 1) {
+    return no("not lowered yet: ALiBi with context parallelism", "set layout.cp to 1");
+  }
   if (layout.ep > 1) return no("not lowered yet: expert parallelism", "set layout.ep to 1");
   if (layout.zero > 1) {
     return no("not lowered yet: ZeRO " + text(layout.zero), "set layout.zero to 0 or 1");
@@ -43,7 +45,7 @@ Refusal tensor(const Transformer& m, const Layout& layout, const Job& job) {
   }
   if (layout.sp && tp == 1)
     return no("sequence parallelism needs tp > 1", "set layout.sp to false");
-  if (layout.sp && layout.micro_batch * job.sequence % tp != 0) {
+  if (layout.sp && layout.micro_batch * job.sequence / layout.cp % tp != 0) {
     return no("tp " + text(tp) + " does not divide the tokens of a micro-batch",
               "set layout.sp to false");
   }
@@ -51,6 +53,30 @@ Refusal tensor(const Transformer& m, const Layout& layout, const Job& job) {
     return no("sequence " + text(job.sequence) + " is longer than the position table (" +
                   text(m.max_positions) + ")",
               "use at most " + text(m.max_positions));
+  }
+  return {};
+}
+
+Refusal context(const Transformer& m, const Layout& layout, const Job& job) {
+  const std::int64_t cp = layout.cp;
+  if (cp == 1) return {};
+  if (job.sequence % (2 * cp) != 0) {
+    return no("cp " + text(cp) + " cuts a sequence into " + text(2 * cp) +
+                  " chunks, which does not divide it (" + text(job.sequence) + ")",
+              "use a multiple of " + text(2 * cp) + " as job.sequence, or lower layout.cp");
+  }
+  if (layout.cp_comm == ContextComm::Ring && !is_flash(job.attention)) {
+    return no(
+        "the ring exchange joins parts of attention by their log-sum-exp, which unfused "
+        "attention does not keep",
+        "set layout.cp_comm to all-gather, or job.attention to flash2");
+  }
+  const std::int64_t kv_heads = m.kv_heads / layout.tp;
+  if (layout.cp_comm == ContextComm::AllToAll && kv_heads % cp != 0) {
+    return no(
+        "the all-to-all exchange trades heads for tokens: cp " + text(cp) +
+            " does not divide the " + text(kv_heads) + " key/value heads of a tensor-parallel rank",
+        "set layout.cp_comm to all-gather or ring, or layout.cp to a divisor of " + text(kv_heads));
   }
   return {};
 }
@@ -109,7 +135,7 @@ std::optional<Infeasible> refusal(const Transformer& model, const Cluster& clust
         std::int64_t{layout.dp}, std::int64_t{layout.cp}, layout.micro_batch}) {
     if (d < 1) return no("a degree of the layout is below 1", "use 1 or more");
   }
-  if (auto r = not_lowered(layout, job)) return r;
+  if (auto r = not_lowered(model, layout, job)) return r;
   if (layout.ranks() > cluster.gpus()) {
     return no("the layout needs " + text(layout.ranks()) + " GPUs, the cluster has " +
                   text(cluster.gpus()),
@@ -126,6 +152,7 @@ std::optional<Infeasible> refusal(const Transformer& model, const Cluster& clust
     return no("layout.devices must name one GPU per rank", "leave layout.devices out");
   }
   if (auto r = tensor(model, layout, job)) return r;
+  if (auto r = context(model, layout, job)) return r;
   if (auto r = plan_size(model, job.global_batch / step)) return r;
   return pipeline(model, layout, job.global_batch / step);
 }

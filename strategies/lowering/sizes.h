@@ -12,8 +12,9 @@ namespace gputwin {
 /// Counts of elements on one rank. "Local" means after division by tp.
 struct Sizes {
   std::int64_t sequences = 0;     // of a micro-batch
-  std::int64_t sequence = 0;      // tokens of one
-  std::int64_t tokens = 0;        // of a micro-batch
+  std::int64_t sequence = 0;      // tokens of one on this rank: 1/cp of it
+  std::int64_t positions = 0;     // tokens of one whole sequence
+  std::int64_t tokens = 0;        // of a micro-batch on this rank
   std::int64_t shard_tokens = 0;  // tokens / tp with sequence parallelism, else tokens
   std::int64_t hidden = 0;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;         // local
@@ -28,7 +29,8 @@ inline Sizes local_sizes(const Transformer& m, const Layout& layout, const Job& 
   const std::int64_t tp = layout.tp;
   Sizes s;
   s.sequences = layout.micro_batch;
-  s.sequence = job.sequence;
+  s.positions = job.sequence;
+  s.sequence = job.sequence / layout.cp;
   s.tokens = s.sequences * s.sequence;
   s.shard_tokens = layout.sp ? s.tokens / tp : s.tokens;
   s.hidden = m.hidden;

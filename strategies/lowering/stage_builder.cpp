@@ -108,6 +108,27 @@ void StageBuilder::collective(std::uint8_t stream, SlotId slot, OpKind kind,
       {from}, {to});
 }
 
+void StageBuilder::send(std::uint8_t stream, SlotId peer, const std::string& name, const View& x) {
+  add(Kind::Send, stream, segment_->phase, name,
+      {.kind = OpKind::SendTo,
+       .dtype = x.dtype,
+       .out = x.dtype,
+       .slot = peer,
+       .dims = {x.elements()}},
+      {x}, {});
+}
+
+void StageBuilder::receive(std::uint8_t stream, SlotId peer, const std::string& name,
+                           const View& x) {
+  add(Kind::Recv, stream, segment_->phase, name,
+      {.kind = OpKind::RecvFrom,
+       .dtype = x.dtype,
+       .out = x.dtype,
+       .slot = peer,
+       .dims = {x.elements()}},
+      {}, {x});
+}
+
 void StageBuilder::all_reduce(const std::string& name, const View& x, bool max) {
   collective(wiring.tp_stream, wiring.tp, OpKind::AllReduce, name, x, x, max);
 }

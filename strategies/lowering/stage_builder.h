@@ -14,8 +14,10 @@ namespace gputwin {
 /// Slots and streams of one stage's program. An invalid slot means a communicator of one rank.
 struct StageWiring {
   SlotId tp{}, dp{}, model{}, embedding{}, next{}, previous{};
+  SlotId cp{}, cp_next{}, cp_previous{};  // the last two: neighbours in the ring exchange
   std::uint8_t compute_stream = 0, tp_stream = 0, dp_stream = 0;
-  std::uint8_t send_stream = 0, receive_stream = 0;                    // activations
+  std::uint8_t cp_stream = 0, cp_receive_stream = 0;  // collectives or sends; receives
+  std::uint8_t send_stream = 0, receive_stream = 0;   // activations
   std::uint8_t gradient_send_stream = 0, gradient_receive_stream = 0;  // their gradients
 };
 
@@ -75,6 +77,9 @@ class StageBuilder {
   void all_reduce(const std::string& name, const View& x, bool max = false);
   void all_gather(const std::string& name, const View& shard, const View& full);
   void reduce_scatter(const std::string& name, const View& full, const View& shard);
+  /// A message to, or from, the rank in a peer slot.
+  void send(std::uint8_t stream, SlotId peer, const std::string& name, const View& x);
+  void receive(std::uint8_t stream, SlotId peer, const std::string& name, const View& x);
   void collective(std::uint8_t stream, SlotId slot, OpKind kind, const std::string& name,
                   const View& from, const View& to, bool max = false);
   /// shard = this rank's part of `full`.
@@ -151,6 +156,8 @@ View row_parallel_backward(StageBuilder& b, const std::string& name, Role weight
 
 struct AttentionState {
   View input, qkv, probabilities, dropped, mask, log_sum_exp, context;
+  // What the kernels read and write, where a context-parallel exchange lies between (context.h).
+  View exchanged, kernel_context;
 };
 View attention_forward(StageBuilder& b, const View& x, AttentionState& state);
 View attention_backward(StageBuilder& b, const View& dy, const AttentionState& state);

@@ -84,9 +84,10 @@ class StageLowering {
     program_.inputs.push_back({.buffer = buffer,
                                .targets = targets,
                                .samples = mj_.layout.micro_batch,
-                               .sequence = mj_.job.sequence,
+                               .sequence = mj_.sizes.sequence,
                                .vocab = mj_.model.vocab,
                                .data_slot = wiring_.dp,
+                               .cp_slot = wiring_.cp,
                                .frames = mj_.micro_batches});
     return buffer;
   }

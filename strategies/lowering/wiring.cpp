@@ -40,6 +40,17 @@ void wire_pipeline(const Layout& layout, std::int32_t stage, Program& program, S
   }
 }
 
+void wire_context(const Layout& layout, Program& program, StageWiring& w) {
+  if (layout.cp == 1) return;
+  w.cp = add_slot(program, "cp", Domain::Cp);
+  const bool ring = layout.cp_comm == ContextComm::Ring;
+  w.cp_stream = add_stream(program, ring ? "cp_send" : "cp", StreamKind::Communication);
+  if (!ring) return;
+  w.cp_next = add_slot(program, "cp_next", Domain::Cp, true);
+  w.cp_previous = add_slot(program, "cp_previous", Domain::Cp, true);
+  w.cp_receive_stream = add_stream(program, "cp_receive", StreamKind::Communication);
+}
+
 // Ranks that agree on `key` form one communicator, in rank order.
 class Groups {
  public:
@@ -82,12 +93,13 @@ StageWiring wire_stage(const Layout& layout, std::int32_t stage, bool tied, Prog
     w.embedding = add_slot(program, "embedding", Domain::Pp);
   }
   wire_pipeline(layout, stage, program, w);
+  wire_context(layout, program, w);
   return w;
 }
 
 void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<StageWiring>& wiring) {
   Groups tp(builder, "tp"), dp(builder, "dp"), model(builder, "grad_norm"),
-      embedding(builder, "embedding");
+      embedding(builder, "embedding"), cp(builder, "cp");
   for (std::uint32_t r = 0; r < static_cast<std::uint32_t>(layout.ranks()); ++r) {
     const RankId id(r);
     const Coordinates c = layout.coordinates(id);
@@ -95,6 +107,11 @@ void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<Sta
     const auto at_stage = [&](std::int32_t stage) {
       Coordinates other = c;
       other.pp = (stage + layout.pp) % layout.pp;
+      return layout.rank(other).value;
+    };
+    const auto at_part = [&](std::int32_t part) {
+      Coordinates other = c;
+      other.cp = (part + layout.cp) % layout.cp;
       return layout.rank(other).value;
     };
     Rank rank{.program = ProgramId(static_cast<std::uint32_t>(c.pp)),
@@ -110,6 +127,9 @@ void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<Sta
     if (w.embedding.valid()) rank.slots.push_back(embedding.join({c.tp, c.cp, c.dp, 0}, id));
     if (w.next.valid()) rank.slots.push_back(at_stage(c.pp + 1));
     if (w.previous.valid()) rank.slots.push_back(at_stage(c.pp - 1));
+    if (w.cp.valid()) rank.slots.push_back(cp.join({c.tp, c.dp, c.pp, 0}, id));
+    if (w.cp_next.valid()) rank.slots.push_back(at_part(c.cp + 1));
+    if (w.cp_previous.valid()) rank.slots.push_back(at_part(c.cp - 1));
     builder.rank(std::move(rank));
   }
 }

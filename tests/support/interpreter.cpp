@@ -76,6 +76,18 @@ std::int64_t World::members(const RankState& rank, SlotId slot) const {
       plan.communicators.at(plan.communicator(rank.id, slot).value).members.size());
 }
 
+std::int64_t World::data_index(const RankState& rank, const Input& input) const {
+  if (!input.data_slot.valid()) return 0;
+  const std::int64_t mine = member(rank, input.cp_slot);
+  std::int64_t index = 0;
+  for (const RankId id :
+       plan.communicators[plan.communicator(rank.id, input.data_slot).value].members) {
+    if (id == rank.id) return index;
+    if (member(ranks[id.value], input.cp_slot) == mine) ++index;
+  }
+  throw Fault("a rank is no member of its data communicator");
+}
+
 std::string World::describe(const RankState& rank, const Instruction& instruction) const {
   std::string text =
       "rank " + std::to_string(rank.id.value) + " (" + plan.program_of(rank.id).name + ")";
@@ -390,13 +402,15 @@ class Machine {
   }
   void run_kernel(const RankState& rank, const Item& item) const {
     const Op& op = world_.plan.call(item.instruction).op;
-    Work work{op,
-              {},
-              {},
-              world_.member(rank, op.slot),
-              world_.members(rank, op.slot),
-              item.body + 1,
-              world_.options};
+    Work work{.op = op,
+              .reads = {},
+              .writes = {},
+              .member = world_.member(rank, op.slot),
+              .members = world_.members(rank, op.slot),
+              .cp_member = world_.member(rank, op.cp_slot),
+              .cp_members = world_.members(rank, op.cp_slot),
+              .step = item.body + 1,
+              .options = world_.options};
     for (const Operand& read : item.reads) work.reads.push_back(load(rank, item.instruction, read));
     for (std::size_t k = 0; k < item.writes.size(); ++k) {
       const Operand& write = item.writes[k];

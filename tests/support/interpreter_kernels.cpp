@@ -167,13 +167,43 @@ void attention_gemm(Work& work) {
   }
 }
 
-/// Softmax of each row of `u` scores. Causal: query i of s sees keys up to i + (u - s). Also the
-/// rows' log-sum-exp.
-Array softmax(const Array& scores, std::int64_t s, std::int64_t u, bool causal, Array* log_sums) {
+/// Which of `u` keys a row of queries sees.
+class Sight {
+ public:
+  Sight(const Work& work, std::int64_t s, std::int64_t u) : work_(work), s_(s), u_(u) {
+    const bool whole = u == s * work.cp_members, one_member = u == s;
+    need(!work.op.cp_slot.valid() || whole || one_member, "keys are neither all nor one member's");
+    whole_ = whole;
+    source_ = work.cp_member - static_cast<std::int64_t>(work.op.ring_step) % work.cp_members;
+    if (source_ < 0) source_ += work.cp_members;
+  }
+  /// Number of keys, from the first one on, that query `row` (of any sample and head) sees.
+  std::int64_t keys(std::int64_t row) const {
+    if (!work_.op.causal) return u_;
+    const std::int64_t query = row % s_;
+    if (!work_.op.cp_slot.valid()) return std::min(u_, query + (u_ - s_) + 1);
+    const std::int64_t members = work_.cp_members;
+    const std::int64_t position = sequence_position(query, s_, work_.cp_member, members);
+    if (whole_) return position + 1;
+    std::int64_t seen = 0;  // positions of a member's rows ascend
+    while (seen < u_ && sequence_position(seen, u_, source_, members) <= position) ++seen;
+    return seen;
+  }
+
+ private:
+  const Work& work_;
+  std::int64_t s_, u_, source_ = 0;
+  bool whole_ = false;
+};
+
+/// Softmax of each row of `u` scores over the keys it sees. Also the rows' log-sum-exp.
+Array softmax(const Array& scores, std::int64_t u, const Sight& sight, Array* log_sums) {
   Array probs(scores.size(), 0.0);
   const std::int64_t rows = static_cast<std::int64_t>(scores.size()) / u;
   for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t seen = causal ? std::min(u, row % s + (u - s) + 1) : u;
+    const std::int64_t seen = sight.keys(row);
+    if (log_sums) (*log_sums)[row] = -std::numeric_limits<double>::infinity();
+    if (seen == 0) continue;
     const double* from = scores.data() + row * u;
     const double top = *std::max_element(from, from + seen);
     double sum = 0.0;
@@ -198,35 +228,74 @@ void softmax_kernel(Work& work) {
   const auto& dims = work.op.dims;
   const std::int64_t s = dims[2], u = dims[3], n = dims[0] * dims[1] * s * u;
   if (work.op.kind == OpKind::SoftmaxForward) {
-    output(work, 0, n) = softmax(input(work, 0, n), s, u, work.op.causal, nullptr);
+    output(work, 0, n) = softmax(input(work, 0, n), u, Sight(work, s, u), nullptr);
   } else {
     output(work, 0, n) = softmax_backward(input(work, 0, n), input(work, 1, n), u);
   }
 }
 
-void flash(Work& work) {
+void flash_forward(Work& work) {
   const Heads heads(work.op);
   const auto q = heads.query_size(), k = heads.key_size();
   const std::int64_t rows = heads.b * heads.a * heads.s;
   const Array scores = scores_of(work, heads, input(work, 0, q), input(work, 1, k));
   Array log_sums(static_cast<std::size_t>(rows));
-  const Array probs = softmax(scores, heads.s, heads.u, work.op.causal, &log_sums);
-  if (work.op.kind == OpKind::FlashForward) {
-    output(work, 0, q) = toward_queries(heads, probs, input(work, 2, k), 1.0);
-    output(work, 1, rows) = log_sums;
-    return;
-  }
-  const Array& forward_sums = input(work, 4, rows);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    need(std::abs(forward_sums[r] - log_sums[r]) < 1e-9, "flash backward got another log-sum-exp");
-  }
-  input(work, 3, q);
+  const Array probs = softmax(scores, heads.u, Sight(work, heads.s, heads.u), &log_sums);
+  output(work, 0, q) = toward_queries(heads, probs, input(work, 2, k), 1.0);
+  output(work, 1, rows) = log_sums;
+}
+
+/// P = exp(S - L) and dS = P (dP - dO . O) with the L and O of all keys, whatever part is here.
+void flash_backward(Work& work) {
+  const Heads heads(work.op);
+  const auto q = heads.query_size(), k = heads.key_size();
+  const std::int64_t rows = heads.b * heads.a * heads.s;
+  Array probs = products(heads, input(work, 0, q), input(work, 1, k), heads.scale());
+  const Array& out = input(work, 3, q);
+  const Array& log_sums = input(work, 4, rows);
   const Array& grad = input(work, 5, q);
-  const Array d_scores =
-      softmax_backward(probs, products(heads, grad, input(work, 2, k), 1.0), heads.u);
+  Array d_scores = products(heads, grad, input(work, 2, k), 1.0);
+  const Sight sight(work, heads.s, heads.u);
+  for (std::int64_t n = 0; n < heads.b; ++n) {
+    for (std::int64_t h = 0; h < heads.a; ++h) {
+      for (std::int64_t i = 0; i < heads.s; ++i) {
+        const std::int64_t from = heads.score(n, h, i), row = from / heads.u;
+        const std::int64_t at = heads.query(n, h, i);
+        double dot = 0.0, total = 0.0;
+        for (std::int64_t x = 0; x < heads.d; ++x) dot += grad[at + x] * out[at + x];
+        for (std::int64_t j = from; j < from + heads.u; ++j) {
+          probs[j] = j - from < sight.keys(row) ? std::exp(probs[j] - log_sums[row]) : 0.0;
+          d_scores[j] = probs[j] * (d_scores[j] - dot);
+          total += probs[j];
+        }
+        const bool all_keys = !work.op.cp_slot.valid() || heads.u > heads.s;
+        need(!all_keys || std::abs(total - 1.0) < 1e-9, "flash backward got another log-sum-exp");
+      }
+    }
+  }
   output(work, 0, q) = toward_queries(heads, d_scores, work.reads[1], heads.scale());
   output(work, 1, k) = toward_keys(heads, d_scores, work.reads[0], heads.scale());
   output(work, 2, k) = toward_keys(heads, probs, grad, 1.0);
+}
+
+void attention_merge(Work& work) {
+  const auto& dims = work.op.dims;
+  const std::int64_t b = dims[0], a = dims[1], s = dims[2], d = dims[3];
+  const Array& part = input(work, 0, b * s * a * d);
+  const Array& part_sums = input(work, 1, b * a * s);
+  Array& out = output(work, 0, b * s * a * d);
+  Array& log_sums = output(work, 1, b * a * s);
+  for (std::int64_t row = 0; row < b * a * s; ++row) {
+    const std::int64_t n = row / (a * s), h = row / s % a, i = row % s;
+    const double here = log_sums[row], there = part_sums[row], top = std::max(here, there);
+    need(std::isfinite(top), "a query sees no key in either part");
+    const double sum = top + std::log(std::exp(here - top) + std::exp(there - top));
+    for (std::int64_t x = 0; x < d; ++x) {
+      const std::int64_t at = ((n * s + i) * a + h) * d + x;
+      out[at] = std::exp(here - sum) * out[at] + std::exp(there - sum) * part[at];
+    }
+    log_sums[row] = sum;
+  }
 }
 
 void norm_forward(Work& work) {
@@ -395,7 +464,8 @@ void rope(Work& work) {
     for (std::int64_t k = 0; k < heads * d / 2; ++k) {
       const std::int64_t x = k % (d / 2), at = r * width + (k / (d / 2)) * d + x;
       const double exponent = -2.0 * static_cast<double>(x) / static_cast<double>(d);
-      const double position = static_cast<double>(r % sequence);
+      const double position = static_cast<double>(
+          sequence_position(r % sequence, sequence, work.cp_member, work.cp_members));
       const double angle =
           (work.op.inverse ? -1.0 : 1.0) * position * std::pow(kRopeBase, exponent);
       const double first = y[at], second = y[at + d / 2];
@@ -424,8 +494,8 @@ void embedding(Work& work) {
   }
 }
 
-/// Learned positions: row r of shard `member` takes table row (member t + r) mod (rows of the
-/// table).
+/// Learned positions: row r of shard `member` takes the table row of its position in the sequence,
+/// which is as long as the table.
 void position(Work& work) {
   const std::int64_t t = work.op.dims[0], h = work.op.dims[1];
   const bool forward = work.op.kind == OpKind::PositionAdd;
@@ -434,15 +504,18 @@ void position(Work& work) {
   need(!work.writes.empty(), "an output is missing");
   const std::int64_t size =
       static_cast<std::int64_t>(forward ? work.reads[1].size() : work.writes[0].size());
-  need(size > 0 && size % h == 0, "the position table has other columns");
+  need(size > 0 && size % (h * work.cp_members) == 0, "the position table has other columns");
   Array& to = output(work, 0, forward ? t * h : size);
   if (!forward && !work.op.accumulate) std::fill(to.begin(), to.end(), 0.0);
-  const std::int64_t first = work.member * t * h;
+  const std::int64_t rows = size / h / work.cp_members;
   for (std::int64_t k = 0; k < t * h; ++k) {
+    const std::int64_t row = (work.member * t + k / h) % rows;
+    const std::int64_t at =
+        sequence_position(row, rows, work.cp_member, work.cp_members) * h + k % h;
     if (forward)
-      to[k] = x[k] + work.reads[1][(first + k) % size];
+      to[k] = x[k] + work.reads[1][at];
     else
-      to[(first + k) % size] += x[k];
+      to[at] += x[k];
   }
 }
 
@@ -496,7 +569,20 @@ void cross_entropy_backward(Work& work) {
   }
 }
 
+/// Read k goes to write k.
+void copy_each(Work& work) {
+  need(work.reads.size() == work.writes.size(), "a copy has as many sources as targets");
+  std::int64_t elements = 0;
+  for (std::size_t k = 0; k < work.reads.size(); ++k) {
+    const auto size = static_cast<std::int64_t>(work.reads[k].size());
+    elements += size;
+    output(work, k, size) = work.reads[k];
+  }
+  need(elements == work.op.dims[0], "dims of a copy differ from its views");
+}
+
 void copy_through(Work& work) {
+  if (work.op.kind == OpKind::CastCopy && work.reads.size() > 1) return copy_each(work);
   need(!work.reads.empty() && work.op.dropout == 0.0f, "a copy needs a source and no dropout");
   const bool own_part = work.op.kind == OpKind::CastCopy && work.op.slot.valid();
   const std::int64_t n =
@@ -551,6 +637,7 @@ void adam(Work& work) {
 }  // namespace
 
 bool reads_output(const Op& op, std::size_t index) {
+  if (op.kind == OpKind::AttentionMerge) return true;
   if (op.kind == OpKind::AdamStep || op.kind == OpKind::CpuAdam) return index < 3;
   if (op.kind == OpKind::NormBackward || op.kind == OpKind::ActivationBackward) {
     return op.accumulate && index > 0;
@@ -569,8 +656,9 @@ void compute(Work& work) {
     case OpKind::AttentionGradKey: return attention_gemm(work);
     case OpKind::SoftmaxForward:
     case OpKind::SoftmaxBackward: return softmax_kernel(work);
-    case OpKind::FlashForward:
-    case OpKind::FlashBackward: return flash(work);
+    case OpKind::FlashForward: return flash_forward(work);
+    case OpKind::FlashBackward: return flash_backward(work);
+    case OpKind::AttentionMerge: return attention_merge(work);
     case OpKind::NormForward: return norm_forward(work);
     case OpKind::NormBackward: return norm_backward(work);
     case OpKind::ActivationForward: return activation_forward(work);

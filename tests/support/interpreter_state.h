@@ -132,6 +132,7 @@ struct World {
 
   std::int32_t member(const RankState& rank, SlotId slot) const;   // 0 without slot
   std::int64_t members(const RankState& rank, SlotId slot) const;  // 1 without slot
+  std::int64_t data_index(const RankState& rank, const Input& input) const;
   std::string describe(const RankState& rank, const Instruction& instruction) const;
 };
 
@@ -150,9 +151,18 @@ struct Work {
   std::vector<std::vector<double>> reads, writes;
   std::int64_t member = 0;   // index in op.slot: vocabulary shards, token shards, heads
   std::int64_t members = 1;  // of op.slot
-  int step = 1;              // of Adam
+  std::int64_t cp_member = 0, cp_members = 1;  // in op.cp_slot
+  int step = 1;                                // of Adam
   const InterpretOptions& options;
 };
+
+/// Where row `row` of a sample stands in its sequence, on member `member` of `members`
+/// context-parallel ranks that hold `rows` tokens of every sample each.
+inline std::int64_t sequence_position(std::int64_t row, std::int64_t rows, std::int64_t member,
+                                      std::int64_t members) {
+  const std::int64_t chunk = rows / 2;
+  return row < chunk ? member * chunk + row : (2 * members - 1 - member) * chunk + row - chunk;
+}
 
 /// True if a kernel needs what its output `index` held before.
 bool reads_output(const Op& op, std::size_t index);

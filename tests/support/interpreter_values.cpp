@@ -112,7 +112,9 @@ class Known {
 
 void fill_inputs(World& world, RankState& rank) {
   for (const Input& input : world.plan.program_of(rank.id).inputs) {
-    const std::int64_t data = world.member(rank, input.data_slot);
+    const std::int64_t data = world.data_index(rank, input);
+    const std::int64_t part = world.member(rank, input.cp_slot);
+    const std::int64_t parts = world.members(rank, input.cp_slot);
     for (std::int64_t frame = 0; frame < input.frames; ++frame) {
       const auto block = block_of(rank, world, input.buffer, static_cast<std::uint32_t>(frame));
       if (!block) throw Fault("the input buffer of a frame is not persistent");
@@ -121,7 +123,8 @@ void fill_inputs(World& world, RankState& rank) {
       for (std::int64_t k = 0; k < view.elements(); ++k) {
         const std::int64_t sample =
             (data * input.frames + frame) * input.samples + k / input.sequence;
-        const std::int64_t at = k % input.sequence + (input.targets ? 1 : 0);
+        const std::int64_t at = sequence_position(k % input.sequence, input.sequence, part, parts) +
+                                (input.targets ? 1 : 0);
         block->set_element(view, k, static_cast<double>(token(sample, at, input.vocab)));
       }
     }
@@ -173,7 +176,7 @@ void inherit_along(World& world, RankState& rank, Known& known, const Call& call
       inherit(world, rank, known, shard, k, whole, first + k);
       inherit(world, rank, known, whole, first + k, shard, k);
     }
-  } else if (kind == OpKind::CopyBytes || kind == OpKind::CastCopy) {
+  } else if ((kind == OpKind::CopyBytes || kind == OpKind::CastCopy) && call.reads.size() == 1) {
     const View &from = call.reads.at(0), &to = call.writes.at(0);
     const std::int64_t first = world.member(rank, call.op.slot) * to.elements();
     for (std::int64_t k = 0; k < to.elements(); ++k)
@@ -324,15 +327,17 @@ class Assembly {
   std::map<std::string, std::vector<bool>> filled_;
 };
 
-/// Sum over data-parallel ranks; ranks of the same data index hold copies of one loss.
+/// Sum over data- and context-parallel ranks; ranks that share their tokens hold copies of one
+/// loss.
 double total_loss(const World& world) {
-  std::map<std::int64_t, double> by_data;
+  std::map<std::pair<std::int64_t, std::int64_t>, double> by_data;
   for (const RankState& rank : world.ranks) {
     const Program& program = world.plan.program_of(rank.id);
     if (!program.loss.valid()) continue;
-    std::int64_t data = 0;
+    std::pair<std::int64_t, std::int64_t> data{0, 0};
     for (const Input& input : program.inputs) {
-      if (input.targets) data = world.member(rank, input.data_slot);
+      if (!input.targets) continue;
+      data = {world.data_index(rank, input), world.member(rank, input.cp_slot)};
     }
     const double loss = block_of(rank, world, program.loss)->at_byte(0);
     const auto [found, added] = by_data.try_emplace(data, loss);
