@@ -13,6 +13,10 @@ namespace {
 
 // 80 % of single-node rows lie within these factors of a three-line fit, widened by what NCCL's
 // constants add.
+// A gradient norm or a loss: it takes nanoseconds on any link, its latency microseconds. Without flows
+// all members are alike, which folding uses.
+constexpr Bytes kLatencyOnly{64};
+
 constexpr double kLow = 0.85, kHigh = 1.25;
 
 // What one schedule is built from; rates are per member and direction.
@@ -447,6 +451,7 @@ CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device
       kind == OpKind::Broadcast || (kind == OpKind::AllToAll && placement.domains() > 1);
   add_edges(setting, kind, static_cast<double>(bytes.value), best, schedule);
   apply_stack(setting, schedule);
+  if (bytes <= kLatencyOnly) schedule.edges.clear();
   return schedule;
 }
 

@@ -7,6 +7,7 @@
 
 #include "sim/app/data_directory.h"
 #include "sim/app/describe.h"
+#include "sim/app/extrapolate.h"
 #include "sim/app/result_json.h"
 #include "sim/app/run.h"
 #include "sim/core/error.h"
@@ -26,7 +27,8 @@ Json answer(const Json& request) {
                      {data_directory() / "scenarios"});
   RunRequest how;
   how.options.time_limit_s = request.value("time_limit_s", 0.0);
-  RunOutcome outcome = run(scenario, how);
+  const bool exact = request.value("exact", false);
+  RunOutcome outcome = exact ? run(scenario, how) : run_extrapolated(scenario, how);
   if (const auto* no = std::get_if<Infeasible>(&outcome)) {
     return failure("infeasible", no->reason + (no->fix.empty() ? "" : " (" + no->fix + ")"));
   }

@@ -22,7 +22,7 @@ struct Options {
   std::string emit;
   double max_error = 0, time_limit = 60;
   int jobs = 0;
-  bool json = false, list = false;
+  bool json = false, list = false, exact = false;
 };
 
 volatile std::sig_atomic_t interrupted = 0;
@@ -68,6 +68,7 @@ int validate_runs(const Options& o) {
                             [] { return interrupted != 0; });
   PredictOptions options;
   options.time_limit_s = o.time_limit;
+  options.exact = o.exact;
   options.progress = [&](double share) { return progress.progress(share); };
   if (!o.without.empty()) options.what_if["without"] = o.without;
   WorkerPool pool(this_program(), o.jobs > 0 ? o.jobs : usable_processors());
@@ -118,6 +119,8 @@ Action add_validate(CLI::App& app) {
   runs->add_option("--without", o->without, "Predict as if these mechanisms were free")
       ->delimiter(',')
       ->check(CLI::IsMember(words));
+  runs->add_flag("--exact", o->exact,
+                 "Simulate every micro-batch instead of extending two shorter runs");
   runs->add_option("--time-limit", o->time_limit, "Give up on a row after this many seconds")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -78,7 +78,8 @@ std::vector<Prediction> predict(const std::vector<PublishedRun>& runs, WorkerPoo
     document["what_if"].merge_patch(options.what_if);
     requests.push_back({{"name", runs[i].id},
                         {"scenario", std::move(document)},
-                        {"time_limit_s", options.time_limit_s}});
+                        {"time_limit_s", options.time_limit_s},
+                        {"exact", options.exact}});
     asked.push_back(i);
   }
   const std::vector<Json> answers = pool.run(requests, options.progress);

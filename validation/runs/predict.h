@@ -25,6 +25,7 @@ struct Prediction {
 
 struct PredictOptions {
   nlohmann::ordered_json what_if = nlohmann::ordered_json::object();  // merged into each scenario's
+  bool exact = false;                                                 // simulate every micro-batch
   double time_limit_s = 60;                                           // of one run
   std::function<bool(double)> progress;                               // share done; false cancels
 };
