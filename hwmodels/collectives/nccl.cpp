@@ -101,8 +101,8 @@ double ring_bytes(OpKind kind, double bytes, double n) {
 
 double latency_factor(const Device& device, Protocol protocol) {
   switch (protocol) {
-    case Protocol::LL: return device.nvlink.ll_latency;
-    case Protocol::LL128: return 1.0;
+    case Protocol::LL:
+    case Protocol::LL128: return device.nvlink.ll_latency;
     case Protocol::Simple: return device.nvlink.simple_latency;
   }
   return 1.0;
@@ -117,22 +117,34 @@ double inner_step(const Setting& s, Algorithm algorithm, Protocol protocol) {
   return step.value * latency_factor(s.device, protocol) + s.placement.inner_wire.value;
 }
 
+// Few GPUs behind a switch use its links less well than eight, for which the rates hold. Meshes
+// have fewer links then, and across domains the network limits.
+double ranks_share(const Setting& s, OpKind kind) {
+  const std::int32_t n = s.placement.size();
+  if (n >= 8 || s.mesh > 0 || s.placement.domains() > 1) return 1.0;
+  const auto& shares = kind == OpKind::AllReduce ? s.nccl.all_reduce_share : s.nccl.others_share;
+  return shares[n == 2 ? 0 : 1];
+}
+
 // Rate of a ring inside a domain, Simple protocol; 0 if the links alone limit.
-double ring_rate(const Setting& s) {
-  if (s.nvlink()) return s.device.nvlink.ring_bus.value * s.nvlink_scale();
+double ring_rate(const Setting& s, OpKind kind) {
+  if (s.nvlink()) {
+    return s.device.nvlink.ring_bus.value * s.nvlink_scale() * ranks_share(s, kind);
+  }
   if (s.placement.inner != PathKind::Pcie) return 0.0;
   return s.node.pcie.per_gpu.value * s.node.pcie.efficiency * s.nccl.pcie_ring_share;
 }
 
 // Wire rate of an inner edge under the protocol; 0 if only the links limit it.
-double inner_rate(const Setting& s, Protocol protocol) {
+double inner_rate(const Setting& s, OpKind kind, Protocol protocol) {
   const auto p = static_cast<std::size_t>(protocol);
-  const double ring = ring_rate(s);
+  const double ring = ring_rate(s, kind);
   switch (protocol) {
     case Protocol::Simple: return ring;
     case Protocol::LL128:
-      return s.nvlink() ? s.device.nvlink.ll128_bus.value * s.nvlink_scale() * s.nccl.wire_bytes[p]
-                        : ring;
+      if (!s.nvlink()) return ring;
+      return s.device.nvlink.ll128_bus.value * s.nvlink_scale() * ranks_share(s, kind) *
+             s.nccl.wire_bytes[p];
     case Protocol::LL: {
       const std::size_t nodes = s.placement.domains() == 1 ? 0 : s.placement.domains() < 4 ? 1 : 2;
       const double limit = s.nccl.ll_limit[nccl_generation(s.device.architecture)][nodes].value;
@@ -172,7 +184,7 @@ double tree_latency(const Setting& s, Protocol protocol) {
 Candidate ring_candidate(const Setting& s, OpKind kind, double bytes, Protocol protocol) {
   const double wire = s.nccl.wire_bytes[static_cast<std::size_t>(protocol)];
   Candidate c{Algorithm::Ring, protocol, ring_latency(s, kind, protocol), wire,
-              inner_rate(s, protocol)};
+              inner_rate(s, kind, protocol)};
   if (kind == OpKind::AllToAll) c.algorithm = Algorithm::Direct;
   const double load = ring_bytes(kind, bytes, s.placement.size()) * wire;
   double slowest = c.cap > 0 ? load / c.cap : 0.0;
@@ -190,7 +202,7 @@ Candidate tree_candidate(const Setting& s, double bytes, Protocol protocol) {
   // A GPU of the chain passes the data up and down, so each direction of an edge gets half the
   // rate.
   Candidate c{Algorithm::Tree, protocol, tree_latency(s, protocol), wire,
-              inner_rate(s, protocol) / 2};
+              inner_rate(s, OpKind::AllReduce, protocol) / 2};
   const double inner = s.placement.per_domain > 1 && c.cap > 0 ? bytes * wire / c.cap : 0.0;
   // A node is inner in one tree and a leaf in the other; of two nodes each is the other's only
   // neighbour.
@@ -202,7 +214,8 @@ Candidate tree_candidate(const Setting& s, double bytes, Protocol protocol) {
 Candidate nvls_candidate(const Setting& s, double bytes) {
   const double n = s.placement.size();
   const double wire = (1.0 + 1.0 / n) * bytes;
-  const double bus = s.device.nvlink.nvls_bus.value * s.nvlink_scale();
+  const double bus = s.device.nvlink.nvls_bus.value * s.nvlink_scale() *
+                     (s.placement.size() < 8 ? s.nccl.nvls_share : 1.0);
   const double transfer = ring_bytes(OpKind::AllReduce, bytes, n) / bus;
   Candidate c{Algorithm::NvLink, Protocol::Simple, s.nccl.nvls_latency.value, 1.0, wire / transfer};
   c.time = c.latency + transfer;

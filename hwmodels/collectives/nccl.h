@@ -50,7 +50,10 @@ struct NcclConstants {
   std::array<double, kProtocols> wire_bytes{};  // bytes on the wire per byte of data
   /// LL's limit by nccl_generation() and by 1, 2, or at least 4 nodes.
   std::array<std::array<BytesPerSecond, 3>, kNcclGenerations> ll_limit{};
-  Seconds send_base{};           // fixed part of a Send/Recv pair
+  Seconds send_base{};  // fixed part of a Send/Recv pair
+  /// Share of the NVLink bandwidth of eight GPUs that two, and three to seven, reach.
+  std::array<double, 2> all_reduce_share{1.0, 1.0}, others_share{1.0, 1.0};
+  double nvls_share = 1.0;       // of NVLS with less than eight GPUs
   double pcie_ring_share = 1.0;  // share of the usable PCIe rate that a ring without NVLink reaches
   std::vector<Constant> constants;
 };

@@ -47,6 +47,13 @@ NcclConstants load_nccl_constants(const std::filesystem::path& path) {
   n.tree_efficiency = file.number("/tree/efficiency", Range::Fraction);
   n.nvls_latency = Seconds(file.number("/nvls/latency_us") * 1e-6);
   n.send_base = Seconds(file.number("/send/base_us", Range::NotNegative) * 1e-6);
+  constexpr std::array<const char*, 2> kCounts{"2", "4"};
+  for (std::size_t i = 0; i < kCounts.size(); ++i) {
+    const std::string count = kCounts[i];
+    n.all_reduce_share[i] = file.number("/ranks_share/all_reduce_" + count, Range::Fraction);
+    n.others_share[i] = file.number("/ranks_share/others_" + count, Range::Fraction);
+  }
+  n.nvls_share = file.number("/ranks_share/nvls_4", Range::Fraction);
   n.pcie_ring_share = file.number("/pcie/ring_share", Range::Fraction);
   for (std::size_t p = 0; p < kProtocols; ++p) {
     n.wire_bytes[p] = file.number(std::string("/wire_bytes_per_byte/") + kProtocolKeys[p]);

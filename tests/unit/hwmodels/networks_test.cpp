@@ -169,13 +169,15 @@ TEST(NvLinkDomain, SpansNodes) {
 }
 
 // 128 GPUs: a full domain of 72 and one of 56. Each sends to the other through the 56 adapters that
-// both have: 127/128 S / 56 over 50 GB/s.
+// both have, 127/128 S / 56 over 50 GB/s; inside, 630 GB/s limit.
 TEST(NvLinkDomain, UnequalOnesUseAllAdaptersBothHave) {
   const Topology topology(nvl72(32));
-  const double crossing = 127.0 / 128 * kGiB / 56 / 50e9;
-  const double inside = 127.0 / 128 * kGiB / 630e9;
-  EXPECT_NEAR(transfer(topology, OpKind::ReduceScatter, kGiB, gpus(0, 128)),
-              std::max(crossing, inside), 1e-9);
+  const double moved = 127.0 / 128 * 16 * kGiB;
+  EXPECT_NEAR(transfer(topology, OpKind::ReduceScatter, 16 * kGiB, gpus(0, 128)),
+              std::max(moved / 56 / 50e9, moved / 630e9), 1e-8);
+  const CollectiveSchedule s =
+      model_of(topology).collective(OpKind::ReduceScatter, Bytes(16 * kGiB), gpus(0, 128));
+  EXPECT_EQ(s.edges.size(), 128u + 2 * 56u);
 }
 
 }  // namespace
