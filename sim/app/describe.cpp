@@ -34,7 +34,10 @@ std::string layout_line(const Layout& l) {
   std::string text = fmt::format("tp {}{}, pp {}", l.tp, l.sp ? " with sp" : "", l.pp);
   if (l.vpp > 1) text += fmt::format(" x {} chunks", l.vpp);
   text += fmt::format(", dp {}", l.dp);
-  if (l.zero > 0) text += fmt::format(" (zero {})", l.zero);
+  if (l.zero > 0) {
+    text += fmt::format(" (zero {}", l.zero);
+    text += l.hsdp_group > 0 ? fmt::format(" in groups of {})", l.hsdp_group) : ")";
+  }
   if (l.pp > 1) text += fmt::format(", {}", to_string(l.schedule));
   return text +
          fmt::format(", micro-batch {}, recompute {}", l.micro_batch, to_string(l.recompute));

@@ -64,8 +64,14 @@ std::vector<std::pair<std::string, Layout>> lighter_layouts(const Layout& from) 
   add("layout.recompute=full", [](Layout& l) { l.recompute = Recompute::Full; });
   add("layout.recompute=full, layout.zero=1, layout.sp=true", [](Layout& l) {
     l.recompute = Recompute::Full;
-    if (l.dp > 1) l.zero = 1;
+    if (l.dp > 1) l.zero = std::max(l.zero, 1);
     l.sp = l.tp > 1;
+  });
+  // Parameters are gathered for every micro-batch: a pipeline has many in flight.
+  const std::int32_t most = from.pp == 1 ? 3 : 2;
+  add("layout.recompute=full, layout.zero=" + std::to_string(most), [&](Layout& l) {
+    l.recompute = Recompute::Full;
+    if (l.dp > 1) l.zero = std::max(l.zero, most);
   });
   return list;
 }

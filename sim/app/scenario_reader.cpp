@@ -183,6 +183,7 @@ Layout read_layout(const Json& json) {
   l.ep = json.value("ep", 1);
   l.sp = json.value("sp", false);
   l.zero = json.value("zero", 0);
+  l.hsdp_group = json.value("hsdp_group", 0);
   l.schedule = read_word(json, "schedule", default_schedule(l));
   l.micro_batch = json.value("micro_batch", std::int64_t{1});
   l.recompute_layers = json.value("recompute_layers", 0);

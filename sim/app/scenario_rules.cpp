@@ -126,6 +126,24 @@ void check_stages(const ScenarioDocument& d, const Scenario& s) {
   }
 }
 
+/// hsdp_group goes with zero 2 and 3 and divides dp x cp.
+void check_sharding(const ScenarioDocument& d, const Layout& l) {
+  const std::int64_t group = l.hsdp_group, replicas = std::int64_t{l.dp} * l.cp;
+  if (group == 0) return;
+  if (l.zero < 2) {
+    throw d.error(d.blame_default({"/layout/hsdp_group", "/layout/zero"}),
+                  fmt::format("does not fit: zero {} shards no gradients to group", l.zero),
+                  "set hsdp_group to 0, or zero to 3");
+  }
+  if (replicas % group == 0) return;
+  const auto near =
+      nearest_legal(group, 1, replicas, [&](std::int64_t g) { return replicas % g == 0; });
+  throw d.error(
+      d.blame({"/layout/hsdp_group", "/layout/dp"}),
+      fmt::format("does not fit: hsdp_group ({}) does not divide dp x cp ({})", group, replicas),
+      number_advice(near, "set hsdp_group to 0"));
+}
+
 void check_devices(const ScenarioDocument& d, const Scenario& s) {
   const std::int64_t used = used_gpus(s.layout), gpus = s.cluster.gpus();
   if (used > gpus) {
@@ -314,6 +332,7 @@ void check_layout_rules(const ScenarioDocument& d, const Scenario& s) {
   }
   check_schedule(d, s.layout);
   check_tensor_parallel(d, s);
+  check_sharding(d, s.layout);
   check_devices(d, s);
   check_stages(d, s);
   check_batch(d, s);

@@ -4,6 +4,11 @@
 
 namespace gputwin {
 
+std::int32_t Layout::shards() const {
+  if (zero == 0) return 1;
+  return hsdp_group > 0 ? hsdp_group : dp * cp;
+}
+
 std::int32_t Layout::degree(Dim d) const {
   switch (d) {
     case Dim::Tp: return tp;

@@ -39,7 +39,7 @@ struct Layout {
   // Sharded over dp x cp: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters
   // (FSDP).
   std::int32_t zero = 0;
-  std::int32_t hsdp_group = 0;  // with zero 3: data-parallel ranks of a shard group; 0: all
+  std::int32_t hsdp_group = 0;  // with zero 2 or 3: data-parallel ranks of a shard group; 0: all
   Schedule schedule = Schedule::OneFOneB;
   std::int64_t micro_batch = 1;  // samples
   Recompute recompute = Recompute::None;
@@ -58,6 +58,8 @@ struct Layout {
 
   std::int32_t ranks() const { return tp * cp * dp * pp; }
   std::int32_t chunks() const { return pp * vpp; }  // model chunks; chunk c lives on stage c mod pp
+  /// Data-parallel ranks (of dp x cp) that one copy of the sharded states is spread over.
+  std::int32_t shards() const;
   std::int32_t degree(Dim d) const;
   Coordinates coordinates(RankId rank) const;
   RankId rank(Coordinates at) const;

@@ -139,13 +139,19 @@ struct Sharding {
 
 /// A trainable tensor of a program. Initial values: element (i, j) of the *global* tensor depends
 /// on (seed, i, j) alone, so plans with different layouts start from the same model.
+///
+/// Flat shards (ZeRO 2 and 3). With `weight_shards` the buffer of `weight` is one shard of a longer
+/// flat tensor: member i of that communicator holds elements [i n, (i + 1) n), n being the elements
+/// of the buffer. The view's offset counts from the start of the flat tensor, so a rank holds that
+/// part of the parameter, maybe none, that falls into its shard. `gradient_shards` likewise.
 struct Parameter {
   std::string name;  // global: "layer3.fc1.weight"; equal names on two stages are tied
   std::int64_t rows = 0, cols = 0;  // local
   View weight, gradient;            // contiguous ranges; offsets into bucket buffers
   Sharding sharding{};
-  bool ones = false;   // norm gains start at 1
-  bool zeros = false;  // biases start at 0
+  SlotId weight_shards{}, gradient_shards{};  // none: the buffer holds the whole
+  bool ones = false;                          // norm gains start at 1
+  bool zeros = false;                         // biases start at 0
   /// The gradient is partial over this communicator until reduced (norm weights with sequence
   /// parallelism, every weight over data parallel ranks); informative.
   bool operator==(const Parameter&) const = default;

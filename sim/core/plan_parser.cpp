@@ -265,6 +265,10 @@ class Parser {
         q.weight = view(value);
       } else if (key == "gradient") {
         q.gradient = view(value);
+      } else if (key == "weight_shards") {
+        q.weight_shards = slot_id(value);
+      } else if (key == "gradient_shards") {
+        q.gradient_shards = slot_id(value);
       } else if (key == "axis") {
         q.sharding.axis = spelt<Axis>(value, "axis");
       } else if (key == "slot") {

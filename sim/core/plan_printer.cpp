@@ -109,6 +109,8 @@ class Printer {
       text +=
           " axis=" + std::string(to_string(q.sharding.axis)) + " slot=" + slot(p, q.sharding.slot);
     }
+    if (q.weight_shards.valid()) text += " weight_shards=" + slot(p, q.weight_shards);
+    if (q.gradient_shards.valid()) text += " gradient_shards=" + slot(p, q.gradient_shards);
     if (q.sharding.blocks != 1) text += " blocks=" + std::to_string(q.sharding.blocks);
     if (q.ones) text += " ones";
     if (q.zeros) text += " zeros";

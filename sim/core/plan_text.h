@@ -12,6 +12,8 @@
 //     stream compute compute                           # name, kind
 //     slot tp tp                                       # name, domain; a peer: `slot next pp peer`
 //     param layer0.fc1 8x8 weight=w gradient=dw axis=rows slot=tp
+//     # a parameter in a flat tensor sharded over dp: offsets count from the tensor's start
+//     param layer1.fc1 8x8 weight=s{64,8,8,8,f32} weight_shards=dp gradient_shards=dp
 //     input tokens samples=1 sequence=4 vocab=16 data=dp
 //     loss l
 //   prologue

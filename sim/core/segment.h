@@ -31,15 +31,22 @@ struct Segment {
   std::vector<SegmentOp> ops;
 };
 
+/// Weights of a layer that forward and backward each gather into a buffer of their own (ZeRO 3).
+struct Regathered {
+  std::int32_t layer = 0;
+  BufferId forward{}, backward{};
+};
+
 /// One model chunk of a stage. A view with an invalid buffer means "none" (first chunk receives
 /// nothing).
 struct Chunk {
   std::int32_t index = 0;                  // in model order, 0 .. pp x vpp - 1
   std::vector<Segment> forward, backward;  // each in execution order
-  View input, output;                      // activations received and sent, one frame
-  View output_grad, input_grad;            // gradients received and sent
-  SlotId from_previous{}, to_next{};       // peer slots for activations in, activations out
-  SlotId from_next{}, to_previous{};       // peer slots for gradients in, gradients out
+  std::vector<Regathered> regathered;
+  View input, output;                 // activations received and sent, one frame
+  View output_grad, input_grad;       // gradients received and sent
+  SlotId from_previous{}, to_next{};  // peer slots for activations in, activations out
+  SlotId from_next{}, to_previous{};  // peer slots for gradients in, gradients out
 };
 
 /// Operations issued right after one backward segment of the last micro-batch: the reduction of a

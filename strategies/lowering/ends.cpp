@@ -16,7 +16,7 @@ View used_positions(const StageBuilder& b, View table) {
 
 const Weight& head_weight(const StageBuilder& b) {
   if (b.has(Role::Head)) return b.weight(Role::Head);
-  return b.parameters.at(Role::WordEmbedding, kEmbeddingLayer);
+  return b.weight(Role::WordEmbedding, kEmbeddingLayer);
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 
 #include <numeric>
 
-#include "strategies/lowering/stack_kernels.h"
-
 namespace gputwin {
 namespace {
 
@@ -20,13 +18,23 @@ Refusal not_lowered(const Transformer& model, const Layout& layout, const Job& j
     return no("not lowered yet: ALiBi with context parallelism", "set layout.cp to 1");
   }
   if (layout.ep > 1) return no("not lowered yet: expert parallelism", "set layout.ep to 1");
-  if (layout.zero > 1) {
-    return no("not lowered yet: ZeRO " + text(layout.zero), "set layout.zero to 0 or 1");
-  }
   if (job.optimizer == Optimizer::Sgd)
     return no("not lowered yet: SGD", "set job.optimizer to adam");
-  if (find_stack(job.stack) == nullptr) {
-    return no("no kernel table for stack " + job.stack, "set job.stack to megatron-core");
+  return {};
+}
+
+Refusal sharding(const Layout& layout) {
+  if (layout.zero < 0 || layout.zero > 3) {
+    return no("there is no ZeRO level " + text(layout.zero), "set layout.zero to 0, 1, 2 or 3");
+  }
+  const std::int64_t group = layout.hsdp_group, replicas = std::int64_t{layout.dp} * layout.cp;
+  if (group == 0) return {};
+  if (layout.zero < 2) {
+    return no("hybrid sharding needs ZeRO 2 or 3", "set layout.zero to 3, or leave hsdp_group out");
+  }
+  if (group < 0 || replicas % group != 0) {
+    return no("hsdp_group " + text(group) + " does not divide dp x cp (" + text(replicas) + ")",
+              "use a divisor of " + text(replicas));
   }
   return {};
 }
@@ -151,6 +159,7 @@ std::optional<Infeasible> refusal(const Transformer& model, const Cluster& clust
       layout.devices.size() != static_cast<std::size_t>(layout.ranks())) {
     return no("layout.devices must name one GPU per rank", "leave layout.devices out");
   }
+  if (auto r = sharding(layout)) return r;
   if (auto r = tensor(model, layout, job)) return r;
   if (auto r = context(model, layout, job)) return r;
   if (auto r = plan_size(model, job.global_batch / step)) return r;

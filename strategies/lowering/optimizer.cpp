@@ -45,8 +45,12 @@ void zero_gradients(StageBuilder& b, const View& loss) {
   std::int32_t index = 0;
   for (const Bucket& bucket : b.parameters.buckets()) {
     b.number(index++);
-    b.kernel("zero_gradients", {.kind = OpKind::Zero, .dims = {bucket.elements}}, {},
-             {views_of(b, bucket).gradient});
+    const BucketViews v = views_of(b, bucket);
+    const bool sharded = b.parameters.level() >= 2;
+    if (sharded && !bucket.arriving.valid()) continue;  // the reduction writes it
+    const View& gradient = sharded ? v.reduced : v.gradient;
+    b.kernel("zero_gradients", {.kind = OpKind::Zero, .dims = {gradient.elements()}}, {},
+             {gradient});
   }
   b.number(0);
   if (present(loss)) b.kernel("zero_loss", {.kind = OpKind::Zero, .dims = {1}}, {}, {loss});
@@ -72,8 +76,9 @@ void update_weights(StageBuilder& b, const View& sum) {
   const std::vector<Bucket>& buckets = b.parameters.buckets();
   const StageWiring& w = b.wiring;
   for (const Bucket& bucket : buckets) {
-    if (bucket.tied && !bucket.gradient_shard.valid()) {
-      reduce_embedding(b, views_of(b, bucket).gradient);
+    // The shards of both stages are of the same elements.
+    if (bucket.tied && b.parameters.level() != 1) {
+      reduce_embedding(b, views_of(b, bucket).reduced);
     }
   }
   b.kernel("zero_grad_norm", {.kind = OpKind::Zero, .dims = {1}}, {}, {sum});
@@ -92,8 +97,8 @@ void update_weights(StageBuilder& b, const View& sum) {
     const BucketViews v = views_of(b, buckets[i]);
     b.number(static_cast<std::int32_t>(i));
     adam(b, buckets[i], v, sum);
-    if (!buckets[i].weight_shard.valid()) continue;
-    b.collective(w.dp_stream, w.dp, OpKind::AllGather, "param_all_gather", v.updated, v.weight);
+    if (!buckets[i].weight_shard.valid() || b.parameters.level() == 3) continue;
+    b.collective(w.dp_stream, w.shard, OpKind::AllGather, "param_all_gather", v.updated, v.weight);
   }
   b.number(0);
 }

@@ -6,17 +6,18 @@
 
 namespace gputwin {
 
-/// Zeroes every gradient bucket, and the loss where there is one.
+/// Zeroes what micro-batches add to: gradient buckets, or their shards with zero 2 and 3, and the
+/// loss where there is one.
 void zero_gradients(StageBuilder& b, const View& loss);
 
 /// Sums bucket `index` over the ranks that share its parameters: over tp where sequence parallelism
-/// left parts, over dp (to a shard with zero 1).
+/// left parts, over dp (to a shard with zero 1). For zero 0 and 1; see sharding.h for the others.
 void reduce_bucket(StageBuilder& b, std::int32_t index);
 
-/// Gradient norm over the whole model, Adam on every bucket, and with zero 1 the gathering of the
-/// weights. Parameters that all tp ranks hold count tp times in the norm, tied embeddings on two
-/// stages twice: one kernel per bucket is what stacks launch, and the norm only scales an update.
-/// `sum`: F32 [1], the sum of squares.
+/// Gradient norm over the whole model, Adam on every bucket, and with zero 1 and 2 the gathering of
+/// the weights. Parameters that all tp ranks hold count tp times in the norm, tied embeddings on
+/// two stages twice: one kernel per bucket is what stacks launch, and the norm only scales an
+/// update. `sum`: F32 [1], the sum of squares.
 void update_weights(StageBuilder& b, const View& sum);
 
 }  // namespace gputwin

@@ -129,13 +129,21 @@ std::vector<std::vector<TensorSpec>> stage_tensors(const Transformer& model, con
 
 StageParameters::StageParameters(PlanBuilder& builder, std::int32_t stage, const Layout& layout,
                                  const Precision& precision,
-                                 const std::vector<std::vector<TensorSpec>>& tensors, SlotId tp,
-                                 bool one_bucket)
+                                 const std::vector<std::vector<TensorSpec>>& tensors,
+                                 const Reducing& reducing)
     : builder_(builder),
       prefix_("stage" + std::to_string(stage) + "."),
       layout_(layout),
       precision_(precision),
-      tp_(tp) {
+      reducing_(reducing) {
+  if (level() >= 2) {
+    by_unit(tensors);
+  } else {
+    by_size(tensors);
+  }
+}
+
+void StageParameters::by_size(const std::vector<std::vector<TensorSpec>>& tensors) {
   std::vector<TensorSpec> open;
   // The last micro-batch's backward takes the chunks from last to first.
   for (std::size_t v = tensors.size(); v-- > 0;) {
@@ -150,24 +158,45 @@ StageParameters::StageParameters(PlanBuilder& builder, std::int32_t stage, const
       }
       open.push_back(t);
       elements += t.elements();
-      if (!one_bucket && elements >= layout.bucket_elements) {
+      if (reducing_.overlap && elements >= layout_.bucket_elements) {
         close(open, chunk);
         elements = 0;
       }
     }
-    if (!one_bucket || v == 0) close(open, chunk);
+    if (reducing_.overlap || v == 0) close(open, chunk);
+  }
+}
+
+void StageParameters::by_unit(const std::vector<std::vector<TensorSpec>>& tensors) {
+  for (std::size_t v = tensors.size(); v-- > 0;) {
+    const auto chunk = static_cast<std::int32_t>(v);
+    std::vector<TensorSpec> layer, ends, alone;
+    for (const TensorSpec& t : tensors[v]) {
+      if (!layer.empty() && layer.back().layer != t.layer) close(layer, chunk);
+      if (t.tied) {
+        alone = {t};
+        close(alone, chunk);
+      } else {
+        (t.layer < 0 ? ends : layer).push_back(t);
+      }
+    }
+    close(layer, chunk);
+    close(ends, chunk);
   }
 }
 
 void StageParameters::close(std::vector<TensorSpec>& open, std::int32_t chunk) {
   if (open.empty()) return;
-  Bucket bucket{.chunk = chunk, .layer = open.back().layer, .tied = open.back().tied};
+  Bucket bucket{.chunk = chunk,
+                .layer = open.back().layer,
+                .first_layer = open.front().layer,
+                .tied = open.back().tied};
   for (const TensorSpec& t : open) {
     bucket.elements += t.elements();
     if (t.partial) bucket.partial_elements += t.elements();
   }
   bucket.partial_begin = bucket.elements - bucket.partial_elements;
-  const std::int64_t shards = layout_.zero >= 1 ? layout_.dp * layout_.cp : 1;
+  const std::int64_t shards = layout_.shards();
   bucket.elements = round_up(bucket.elements, shards);
   bucket.shard = bucket.elements / shards;
   make_buffers(bucket);
@@ -181,33 +210,82 @@ void StageParameters::close(std::vector<TensorSpec>& open, std::int32_t chunk) {
   open.clear();
 }
 
-void StageParameters::make_buffers(Bucket& bucket) {
-  const std::string id = std::to_string(buckets_.size());
-  const auto persistent = [&](const char* what, std::int64_t n, DType dtype, MemoryClass memory) {
-    return builder_.buffer({.name = prefix_ + what + id,
-                            .bytes = Bytes(n * bits(dtype) / 8),
-                            .memory = memory,
-                            .dtype = dtype,
-                            .persistent = true});
-  };
-  bucket.weight = persistent("weights", bucket.elements, precision_.params, MemoryClass::Weights);
+BufferId StageParameters::persistent(const char* what, std::int64_t elements, DType dtype,
+                                     MemoryClass memory) {
+  return builder_.buffer({.name = prefix_ + what + std::to_string(buckets_.size()),
+                          .bytes = Bytes(elements * bits(dtype) / 8),
+                          .memory = memory,
+                          .dtype = dtype,
+                          .persistent = true});
+}
+
+BufferId StageParameters::passing(const char* what, std::int64_t elements, DType dtype,
+                                  MemoryClass memory, bool framed) {
+  return builder_.buffer({.name = prefix_ + what + std::to_string(buckets_.size()),
+                          .bytes = Bytes(elements * bits(dtype) / 8),
+                          .memory = memory,
+                          .dtype = dtype,
+                          .framed = framed});
+}
+
+// The framed buffer of a unit: its own for an end of the model, a shared one for a layer.
+BufferId StageParameters::turn(const char* what, const Bucket& bucket, bool alternate, DType dtype,
+                               MemoryClass memory) {
+  if (bucket.layer < 0) return passing(what, bucket.elements, dtype, memory, true);
+  const std::int32_t parity = alternate ? bucket.layer % 2 : 0;
+  const std::string name =
+      prefix_ + "chunk" + std::to_string(bucket.chunk) + "." + what + "." + std::to_string(parity);
+  const auto [found, added] = turns_.try_emplace(name, BufferId());
+  if (added) {
+    found->second = builder_.buffer({.name = name,
+                                     .bytes = Bytes(bucket.elements * bits(dtype) / 8),
+                                     .memory = memory,
+                                     .dtype = dtype,
+                                     .framed = true});
+  }
+  return found->second;
+}
+
+void StageParameters::make_whole(Bucket& bucket) {
+  const Precision& p = precision_;
+  if (level() < 3) {
+    bucket.weight = persistent("weights", bucket.elements, p.params, MemoryClass::Weights);
+  } else {
+    const bool ahead = layout_.overlap_param_gather;
+    bucket.weight = turn("gathered", bucket, ahead, p.params, MemoryClass::Weights);
+    // One stage keeps its ends from forward to backward; in a pipeline that would hold a copy for
+    // every micro-batch in flight.
+    const bool kept = bucket.layer < 0 && layout_.pp == 1;
+    bucket.weight_again =
+        kept ? bucket.weight
+             : turn("gathered_again", bucket, ahead, p.params, MemoryClass::Weights);
+  }
   bucket.gradient =
-      persistent("gradients", bucket.elements, precision_.grads, MemoryClass::Gradients);
-  const bool sharded = layout_.zero >= 1 && layout_.dp * layout_.cp > 1;
-  if (precision_.params != DType::F32 || sharded) {
+      level() < 2
+          ? persistent("gradients", bucket.elements, p.grads, MemoryClass::Gradients)
+          : turn("unit_gradients", bucket, reducing_.overlap, p.grads, MemoryClass::Gradients);
+}
+
+void StageParameters::make_buffers(Bucket& bucket) {
+  const Precision& p = precision_;
+  make_whole(bucket);
+  const bool f32_stays = p.params == DType::F32 && (level() == 0 || level() == 3);
+  if (!f32_stays) {
     bucket.master = persistent("master", bucket.shard, DType::F32, MemoryClass::Optimizer);
   }
   bucket.m = persistent("adam_m", bucket.shard, DType::F32, MemoryClass::Optimizer);
   bucket.v = persistent("adam_v", bucket.shard, DType::F32, MemoryClass::Optimizer);
-  if (!sharded) return;
-  const auto passing = [&](const char* what, DType dtype) {
-    return builder_.buffer({.name = prefix_ + what + id,
-                            .bytes = Bytes(bucket.shard * bits(dtype) / 8),
-                            .memory = MemoryClass::Communication,
-                            .dtype = dtype});
-  };
-  bucket.gradient_shard = passing("gradient_shard", precision_.grads);
-  bucket.weight_shard = passing("weight_shard", precision_.params);
+  if (level() == 0) return;
+  constexpr auto kPassing = MemoryClass::Communication;
+  bucket.gradient_shard =
+      level() >= 2 ? persistent("gradient_shard", bucket.shard, p.grads, MemoryClass::Gradients)
+                   : passing("gradient_shard", bucket.shard, p.grads, kPassing, false);
+  bucket.weight_shard =
+      level() == 3 ? persistent("weight_shard", bucket.shard, p.params, MemoryClass::Weights)
+                   : passing("weight_shard", bucket.shard, p.params, kPassing, false);
+  if (level() >= 2 && reducing_.accumulate) {
+    bucket.arriving = passing("arriving", bucket.shard, p.grads, kPassing, true);
+  }
 }
 
 void StageParameters::place(const TensorSpec& t, const Bucket& bucket, std::int64_t offset) {
@@ -215,17 +293,27 @@ void StageParameters::place(const TensorSpec& t, const Bucket& bucket, std::int6
     return View{
         .buffer = buffer, .offset = at, .rows = rows, .cols = t.cols, .ld = t.cols, .dtype = dtype};
   };
-  weights_[{t.role, t.layer}] = {view(bucket.weight, precision_.params, t.rows(), offset),
-                                 view(bucket.gradient, precision_.grads, t.rows(), offset)};
+  const Precision& p = precision_;
+  const bool flat_weights = level() == 3, flat_gradients = level() >= 2;
+  const View gradient = view(bucket.gradient, p.grads, t.rows(), offset);
+  const BufferId again = flat_weights ? bucket.weight_again : bucket.weight;
+  weights_[{t.role, t.layer}] = {
+      .forward = {view(bucket.weight, p.params, t.rows(), offset), gradient},
+      .backward = {view(again, p.params, t.rows(), offset), gradient}};
+  const BufferId weight_home = flat_weights ? bucket.weight_shard : bucket.weight;
+  const BufferId gradient_home = flat_gradients ? bucket.gradient_shard : bucket.gradient;
   for (const TensorSpec::Part& part : t.parts) {
     const bool cut = t.axis != Axis::None && layout_.tp > 1;
     parameters_.push_back(
         {.name = part.name,
          .rows = part.rows,
          .cols = t.cols,
-         .weight = view(bucket.weight, precision_.params, part.rows, offset),
-         .gradient = view(bucket.gradient, precision_.grads, part.rows, offset),
-         .sharding = cut ? Sharding{.axis = t.axis, .slot = tp_, .blocks = t.blocks} : Sharding{},
+         .weight = view(weight_home, p.params, part.rows, offset),
+         .gradient = view(gradient_home, p.grads, part.rows, offset),
+         .sharding =
+             cut ? Sharding{.axis = t.axis, .slot = reducing_.tp, .blocks = t.blocks} : Sharding{},
+         .weight_shards = flat_weights ? reducing_.shard : SlotId{},
+         .gradient_shards = flat_gradients ? reducing_.shard : SlotId{},
          .ones = t.ones,
          .zeros = t.zeros});
     offset += part.rows * t.cols;

@@ -67,15 +67,25 @@ struct Weight {
 /// Parameters that are reduced together: one weight and one gradient buffer, and the optimizer's
 /// states. Layout: tensors in order of completion; those with `partial` gradients last, side by
 /// side.
+///
+/// With zero 2 and 3 a bucket is a *unit* of FSDP: one layer, or what stands before and after the
+/// layers of a stage. Only shards persist, of the gradients (2) or of both (3). The whole then is
+/// framed: layers take turns in two buffers, so that the gather of one and the reduction of another
+/// hide under compute but never get further ahead, as FSDP's limit on gathers has it; in one buffer
+/// where the layout overlaps nothing.
 struct Bucket {
-  BufferId weight{}, gradient{};
-  BufferId master{}, m{}, v{};  // `shard` elements; no master where the weights are F32 and whole
-  BufferId gradient_shard{}, weight_shard{};  // with zero 1 only
-  std::int64_t elements = 0;                  // padded to a multiple of the shards
+  BufferId weight{}, gradient{};  // `elements` elements
+  BufferId weight_again{};        // zero 3: gathered again for backward; `weight` where it is kept
+  BufferId master{}, m{}, v{};    // `shard` elements; no master where the weights kept are F32
+  BufferId gradient_shard{}, weight_shard{};  // with zero >= 1
+  BufferId arriving{};        // zero >= 2: a micro-batch's part of the gradient shard, before it is
+                              // added; none where one micro-batch is all
+  std::int64_t elements = 0;  // padded to a multiple of the shards
   std::int64_t shard = 0;
   std::int64_t partial_begin = 0, partial_elements = 0;
-  std::int32_t chunk = 0;  // local chunk whose backward completes it …
-  std::int32_t layer = 0;  // … with this layer
+  std::int32_t chunk = 0;        // local chunk whose backward completes it …
+  std::int32_t layer = 0;        // … with this layer
+  std::int32_t first_layer = 0;  // whose backward begins it
   bool tied = false;
 };
 
@@ -87,29 +97,52 @@ std::vector<std::vector<TensorSpec>> stage_tensors(const Transformer& model, con
 /// Buffers of one stage's parameters, and where each tensor lies.
 class StageParameters {
  public:
-  /// `one_bucket`: a single bucket per stage, for stacks that reduce all gradients at once.
+  /// How gradients are gathered up. `overlap`: reduced under the backward pass, by buckets; else
+  /// zero 0 and 1 have a single bucket per stage. `accumulate`: over several micro-batches.
+  struct Reducing {
+    SlotId tp{}, shard{};
+    bool overlap = true, accumulate = true;
+  };
   StageParameters(PlanBuilder& builder, std::int32_t stage, const Layout& layout,
                   const Precision& precision, const std::vector<std::vector<TensorSpec>>& tensors,
-                  SlotId tp, bool one_bucket);
+                  const Reducing& reducing);
 
   bool has(Role role, std::int32_t layer) const { return weights_.contains({role, layer}); }
-  const Weight& at(Role role, std::int32_t layer) const { return weights_.at({role, layer}); }
+  const Weight& at(Role role, std::int32_t layer, Phase phase) const {
+    const Passes& w = weights_.at({role, layer});
+    return phase == Phase::Backward ? w.backward : w.forward;
+  }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   std::vector<Parameter> take_parameters() { return std::move(parameters_); }
+  /// ZeRO level in force: 0 where there is nothing to shard over.
+  std::int32_t level() const { return layout_.shards() > 1 ? layout_.zero : 0; }
 
  private:
+  struct Passes {
+    Weight forward, backward;
+  };
+
+  void by_size(const std::vector<std::vector<TensorSpec>>& tensors);
+  void by_unit(const std::vector<std::vector<TensorSpec>>& tensors);
   void close(std::vector<TensorSpec>& open, std::int32_t chunk);
   void place(const TensorSpec& tensor, const Bucket& bucket, std::int64_t offset);
   void make_buffers(Bucket& bucket);
+  void make_whole(Bucket& bucket);
+  BufferId persistent(const char* what, std::int64_t elements, DType dtype, MemoryClass memory);
+  BufferId passing(const char* what, std::int64_t elements, DType dtype, MemoryClass memory,
+                   bool framed);
+  BufferId turn(const char* what, const Bucket& bucket, bool alternate, DType dtype,
+                MemoryClass memory);
 
   PlanBuilder& builder_;
   std::string prefix_;
   const Layout& layout_;
   Precision precision_;
-  SlotId tp_;
+  Reducing reducing_;
   std::vector<Bucket> buckets_;
   std::vector<Parameter> parameters_;
-  std::map<std::pair<Role, std::int32_t>, Weight> weights_;
+  std::map<std::pair<Role, std::int32_t>, Passes> weights_;
+  std::map<std::string, BufferId> turns_;  // framed buffers of layers, by name
 };
 
 }  // namespace gputwin

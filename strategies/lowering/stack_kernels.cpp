@@ -9,8 +9,10 @@ namespace {
 // (fused kernels in megatron/fused_kernels and megatron/model/fused_*; scatter/gather in
 // p2p_communication.py), v3.0 for 2022 (sequence parallelism and asynchronous tensor-parallel
 // all-reduce in core/tensor_parallel), megatron/core for the rest; Grattafiori et al. 2024, section
-// 3.3.2, for meta.
-constexpr std::array<StackKernels, 12> kStacks{{
+// 3.3.2, for meta. FSDP stacks: the model code they train (MPT in LLM Foundry for Composer, Hugging
+// Face's for NeMo AutoModel, lit_gpt/model.py) calls one torch operator after another; torchtitan
+// compiles each layer (torchtitan/parallelisms), which fuses what is pointwise.
+constexpr auto kStacks = std::to_array<StackKernels>({
     {.family = "megatron-lm-2019",
      .description = "Megatron-LM before fused pointwise kernels",
      .fused_bias_activation = false,
@@ -52,21 +54,50 @@ constexpr std::array<StackKernels, 12> kStacks{{
      .description = "DeepSpeed with Megatron kernels",
      .async_tensor_parallel = false,
      .messages = Messages::Blocking},
+    {.family = "deepspeed-zero3",
+     .description = "DeepSpeed ZeRO-3 with Megatron kernels: gathers and reductions overlapped",
+     .async_tensor_parallel = false,
+     .messages = Messages::Blocking},
     {.family = "meta",
      .description = "Meta's PyTorch stack of Llama 3: fused kernels, everything overlapped",
      .messages = Messages::Overlapped},
     {.family = "torch",
-     .description = "Plain PyTorch with DistributedDataParallel: unfused pointwise kernels",
+     .description = "Plain PyTorch with DistributedDataParallel or FSDP: unfused pointwise kernels",
      .fused_bias_activation = false,
      .fused_bias_dropout_add = false,
      .fused_softmax = false,
      .async_tensor_parallel = false,
      .messages = Messages::Overlapped},
+    {.family = "mosaic-composer-fsdp",
+     .description = "LLM Foundry's MPT under Composer and FSDP: torch operators, flash attention",
+     .fused_bias_activation = false,
+     .fused_bias_dropout_add = false,
+     .fused_softmax = false,
+     .async_tensor_parallel = false,
+     .messages = Messages::Overlapped},
+    {.family = "nemo-automodel",
+     .description = "Hugging Face models under FSDP2: torch operators",
+     .fused_bias_activation = false,
+     .fused_bias_dropout_add = false,
+     .fused_softmax = false,
+     .async_tensor_parallel = false,
+     .messages = Messages::Overlapped},
+    {.family = "lit-gpt",
+     .description = "Lit-GPT under FSDP: torch operators",
+     .fused_bias_activation = false,
+     .fused_bias_dropout_add = false,
+     .fused_softmax = false,
+     .async_tensor_parallel = false,
+     .messages = Messages::Overlapped},
+    {.family = "torchtitan",
+     .description = "torchtitan under FSDP2, layers compiled: pointwise kernels fused",
+     .fused_residual_grad = true,
+     .messages = Messages::Overlapped},
     {.family = "generic",
      .description = "A well-fused stack: residual gradients added by the norm's backward kernel",
      .fused_residual_grad = true,
      .messages = Messages::Overlapped},
-}};
+});
 
 }  // namespace
 
@@ -79,6 +110,11 @@ const StackKernels* find_stack(std::string_view stack) {
     if (best == nullptr || s.family.size() > best->family.size()) best = &s;
   }
   return best;
+}
+
+const StackKernels& nearest_stack(std::string_view stack, std::int32_t zero) {
+  const StackKernels* known = find_stack(stack);
+  return known != nullptr ? *known : *find_stack(zero >= 2 ? "torch" : "megatron");
 }
 
 }  // namespace gputwin

@@ -40,4 +40,8 @@ std::span<const StackKernels> stack_kernels();
 /// The family of a stack name; null if there is none.
 const StackKernels* find_stack(std::string_view stack);
 
+/// The family of a stack name, or the nearest one: "torch" with sharded gradients (ZeRO 2 and 3,
+/// which is FSDP there), else "megatron".
+const StackKernels& nearest_stack(std::string_view stack, std::int32_t zero);
+
 }  // namespace gputwin

@@ -63,6 +63,12 @@ void StageBuilder::kernel(const std::string& name, Op op, std::vector<View> read
   kernel_in(segment_->phase, name, op, std::move(reads), std::move(writes));
 }
 
+void StageBuilder::add_on(std::uint8_t stream, const std::string& name, const View& x,
+                          const View& y, const View& z) {
+  add(Kind::Kernel, stream, segment_->phase, name,
+      {.kind = OpKind::Add, .dtype = x.dtype, .out = z.dtype, .dims = {z.elements()}}, {x, y}, {z});
+}
+
 void StageBuilder::linear(const std::string& name, const View& x, const View& w, const View& bias,
                           const View& y) {
   std::vector<View> reads{x, w};

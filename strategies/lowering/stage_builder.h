@@ -12,8 +12,10 @@
 namespace gputwin {
 
 /// Slots and streams of one stage's program. An invalid slot means a communicator of one rank.
+/// `shard`: the data-parallel ranks that share one copy of the sharded states; `replica`: those
+/// that hold the same shard of different copies (hybrid sharding).
 struct StageWiring {
-  SlotId tp{}, dp{}, model{}, embedding{}, next{}, previous{};
+  SlotId tp{}, dp{}, shard{}, replica{}, model{}, embedding{}, next{}, previous{};
   SlotId cp{}, cp_next{}, cp_previous{};  // the last two: neighbours in the ring exchange
   std::uint8_t compute_stream = 0, tp_stream = 0, dp_stream = 0;
   std::uint8_t cp_stream = 0, cp_receive_stream = 0;  // collectives or sends; receives
@@ -64,6 +66,9 @@ class StageBuilder {
   void kernel(const std::string& name, Op op, std::vector<View> reads, std::vector<View> writes);
   void kernel_in(Phase phase, const std::string& name, Op op, std::vector<View> reads,
                  std::vector<View> writes);
+  /// z = x + y on a stream of communication.
+  void add_on(std::uint8_t stream, const std::string& name, const View& x, const View& y,
+              const View& z);
 
   /// y = x w^T (+ bias): x [t, k], w [n, k], y [t, n].
   void linear(const std::string& name, const View& x, const View& w, const View& bias,
@@ -87,7 +92,11 @@ class StageBuilder {
 
   bool tensor_parallel() const { return layout.tp > 1; }
   bool has(Role role) const { return parameters.has(role, layer()); }
-  const Weight& weight(Role role) const { return parameters.at(role, layer()); }
+  const Weight& weight(Role role) const { return weight(role, layer()); }
+  /// Where the current phase finds it.
+  const Weight& weight(Role role, std::int32_t of_layer) const {
+    return parameters.at(role, of_layer, segment_->phase);
+  }
 
   /// All tokens of an input that is sharded over tp with sequence parallelism; `x` itself
   /// otherwise.

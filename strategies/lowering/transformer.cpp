@@ -1,9 +1,11 @@
 #include "strategies/lowering/transformer.h"
 
 #include <functional>
+#include <numeric>
 
 #include "strategies/lowering/feasibility.h"
 #include "strategies/lowering/optimizer.h"
+#include "strategies/lowering/sharding.h"
 #include "strategies/lowering/wiring.h"
 
 namespace gputwin {
@@ -45,8 +47,11 @@ class StageLowering {
         program_(new_program()),
         wiring_(wire_stage(mj.layout, stage, mj.model.tied_embeddings, program_)),
         parameters_(plan, stage, mj.layout, mj.job.precision,
-                    stage_tensors(mj.model, mj.layout, mj.sizes, stage), wiring_.tp,
-                    !mj.overlap_reduction()),
+                    stage_tensors(mj.model, mj.layout, mj.sizes, stage),
+                    {.tp = wiring_.tp,
+                     .shard = wiring_.shard,
+                     .overlap = mj.overlap_reduction(),
+                     .accumulate = mj.micro_batches > 1}),
         b_(plan, mj.model, mj.layout, mj.job, mj.kernels, mj.sizes, wiring_, parameters_) {}
 
   StageSegments run() {
@@ -155,16 +160,85 @@ class StageLowering {
     if (!is_first) chunk.from_previous = chunk.to_previous = wiring_.previous;
     if (!is_last) chunk.to_next = chunk.from_next = wiring_.next;
     std::vector<LayerState> states(static_cast<std::size_t>(count));
+    local_chunk_ = v;
     forward(chunk, first, states, is_first, is_last);
     backward(chunk, first, states, is_first, is_last);
+    for (const Bucket& bucket : parameters_.buckets()) {
+      if (parameters_.level() < 3 || bucket.chunk != v || bucket.layer < 0) continue;
+      chunk.regathered.push_back({bucket.layer, bucket.weight, bucket.weight_again});
+    }
     return chunk;
+  }
+
+  // Calls `act` with every unit (ZeRO 2, 3) of this chunk that is `wanted`.
+  void units(const std::function<bool(const Bucket&)>& wanted,
+             const std::function<void(std::int32_t)>& act) {
+    const std::vector<Bucket>& buckets = parameters_.buckets();
+    for (std::size_t i = 0; parameters_.level() >= 2 && i < buckets.size(); ++i) {
+      if (buckets[i].chunk == local_chunk_ && wanted(buckets[i])) act(static_cast<std::int32_t>(i));
+    }
+  }
+
+  // Weights that are not there all the time: those of the ends of the model at the head of a pass,
+  // those of a layer one layer ahead.
+  void gather(std::vector<Segment>& list, bool again,
+              const std::function<bool(const Bucket&)>& wanted) {
+    if (parameters_.level() < 3) return;
+    units(wanted, [&](std::int32_t i) {
+      const std::int32_t layer = parameters_.buckets()[static_cast<std::size_t>(i)].layer;
+      segment(list, Phase::Gather, layer, [&] { gather_unit(b_, i, again); });
+    });
+  }
+  void gather_ends(std::vector<Segment>& list, bool again) {
+    gather(list, again, [&](const Bucket& u) {
+      // Backward needs the head's weights, not the embedding's.
+      return u.layer < 0 && (!again || (u.weight_again != u.weight && u.layer == kHeadLayer));
+    });
+  }
+  void gather_layer(std::vector<Segment>& list, bool again, std::int32_t layer) {
+    gather(list, again, [&](const Bucket& u) { return u.layer == layer && layer >= 0; });
+  }
+  // Calls for the weights of layers[at] right before its pass: they are there already, and what is
+  // issued is the gather of the next, unless gathers are not to run ahead.
+  void gather_next(std::vector<Segment>& list, bool again, const std::vector<std::int32_t>& layers,
+                   std::size_t at) {
+    const bool ahead = mj_.layout.overlap_param_gather;
+    if (!ahead) return gather_layer(list, again, layers[at]);
+    if (at + 1 < layers.size()) gather_layer(list, again, layers[at + 1]);
+  }
+  void gather_first(std::vector<Segment>& list, bool again,
+                    const std::vector<std::int32_t>& layers) {
+    gather_ends(list, again);
+    if (mj_.layout.overlap_param_gather && !layers.empty()) gather_layer(list, again, layers[0]);
+  }
+
+  void zero_units(std::int32_t layer) {
+    units([&](const Bucket& u) { return u.first_layer == layer; },
+          [&](std::int32_t i) { zero_unit(b_, i); });
+  }
+  void reduce_units(std::vector<Segment>& list, std::int32_t layer) {
+    units(
+        [&](const Bucket& u) { return u.layer == layer; },
+        [&](std::int32_t i) { segment(list, Phase::Reduce, layer, [&] { reduce_unit(b_, i); }); });
+  }
+  // A segment of backward: `lower` with the gradients of the units that begin and end in it.
+  void backward_segment(std::vector<Segment>& list, std::int32_t layer,
+                        const std::function<void()>& lower) {
+    segment(list, Phase::Backward, layer, [&] {
+      zero_units(layer);
+      lower();
+    });
+    reduce_units(list, layer);
   }
 
   void forward(Chunk& chunk, std::int32_t first, std::vector<LayerState>& states, bool is_first,
                bool is_last) {
     const auto count = static_cast<std::int32_t>(states.size());
     auto& list = chunk.forward;
+    std::vector<std::int32_t> layers(states.size());
+    std::iota(layers.begin(), layers.end(), first);
     View x;
+    gather_first(list, false, layers);
     if (is_first) {
       segment(list, Phase::Forward, kEmbeddingLayer,
               [&] { x = embedding_forward(b_, embedding_); });
@@ -172,6 +246,7 @@ class StageLowering {
       x = receive(list, count > 0 ? first : kHeadLayer, "input", true, chunk.input);
     }
     for (std::int32_t l = 0; l < count; ++l) {
+      gather_next(list, false, layers, static_cast<std::size_t>(l));
       segment(list, Phase::Forward, first + l,
               [&] { x = layer_forward(b_, x, states[static_cast<std::size_t>(l)]); });
     }
@@ -187,20 +262,23 @@ class StageLowering {
                 bool is_first, bool is_last) {
     const auto count = static_cast<std::int32_t>(states.size());
     auto& list = chunk.backward;
+    std::vector<std::int32_t> layers(states.size());
+    std::iota(layers.rbegin(), layers.rend(), first);
     View dy;
+    gather_first(list, true, layers);
     if (is_last) {
-      segment(list, Phase::Backward, kHeadLayer, [&] { dy = head_backward(b_, head_); });
+      backward_segment(list, kHeadLayer, [&] { dy = head_backward(b_, head_); });
     } else {
       const std::int32_t last = count > 0 ? first + count - 1 : kEmbeddingLayer;
       dy = receive(list, last, "output_grad", false, chunk.output_grad);
     }
     for (std::int32_t l = count; l-- > 0;) {
-      segment(list, Phase::Backward, first + l,
-              [&] { dy = layer_backward(b_, dy, states[static_cast<std::size_t>(l)]); });
+      gather_next(list, true, layers, static_cast<std::size_t>(count - 1 - l));
+      backward_segment(list, first + l,
+                       [&] { dy = layer_backward(b_, dy, states[static_cast<std::size_t>(l)]); });
     }
     if (is_first) {
-      segment(list, Phase::Backward, kEmbeddingLayer,
-              [&] { embedding_backward(b_, dy, embedding_); });
+      backward_segment(list, kEmbeddingLayer, [&] { embedding_backward(b_, dy, embedding_); });
     } else {
       chunk.input_grad = send(list, count > 0 ? first : kHeadLayer, "input_grad", dy);
     }
@@ -209,7 +287,7 @@ class StageLowering {
   void add_iteration_ends() {
     segment(out_.begin, Phase::Optimizer, kHeadLayer, [&] { zero_gradients(b_, head_.loss); });
     const std::vector<Bucket>& buckets = parameters_.buckets();
-    for (std::size_t i = 0; i < buckets.size(); ++i) {
+    for (std::size_t i = 0; parameters_.level() < 2 && i < buckets.size(); ++i) {
       std::vector<Segment> one;
       segment(one, Phase::Reduce, kHeadLayer,
               [&] { reduce_bucket(b_, static_cast<std::int32_t>(i)); });
@@ -246,6 +324,7 @@ class StageLowering {
   PlanBuilder& plan_;
   const ModelJob& mj_;
   std::int32_t stage_;
+  std::int32_t local_chunk_ = 0;  // being lowered
   Program program_;
   StageWiring wiring_;
   StageParameters parameters_;
@@ -263,7 +342,7 @@ Outcome<Lowered> lower(const Transformer& model, const Cluster& cluster, const L
   const ModelJob mj{.model = model,
                     .layout = layout,
                     .job = job,
-                    .kernels = *find_stack(job.stack),
+                    .kernels = nearest_stack(job.stack, layout.zero),
                     .sizes = local_sizes(model, layout, job),
                     .micro_batches = static_cast<std::int32_t>(job.global_batch /
                                                                (layout.micro_batch * layout.dp))};

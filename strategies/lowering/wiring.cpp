@@ -56,14 +56,22 @@ class Groups {
  public:
   Groups(PlanBuilder& builder, const char* name) : builder_(builder), name_(name) {}
 
-  std::uint32_t join(std::array<std::int32_t, 4> key, RankId rank) {
+  struct Place {
+    std::uint32_t communicator = 0;
+    std::int32_t member = 0;
+  };
+  Place place(std::array<std::int32_t, 4> key, RankId rank) {
     const auto [found, added] = by_key_.try_emplace(key, CommunicatorId());
     if (added) {
       found->second = builder_.communicator(
           {.name = name_ + std::to_string(by_key_.size() - 1), .members = {}});
     }
-    builder_.plan().communicators[found->second.value].members.push_back(rank);
-    return found->second.value;
+    std::vector<RankId>& members = builder_.plan().communicators[found->second.value].members;
+    members.push_back(rank);
+    return {found->second.value, static_cast<std::int32_t>(members.size()) - 1};
+  }
+  std::uint32_t join(std::array<std::int32_t, 4> key, RankId rank) {
+    return place(key, rank).communicator;
   }
 
  private:
@@ -77,12 +85,16 @@ class Groups {
 StageWiring wire_stage(const Layout& layout, std::int32_t stage, bool tied, Program& program) {
   StageWiring w;
   const std::int32_t replicas = layout.dp * layout.cp;
-  const std::int32_t norm_ranks = layout.tp * layout.pp * (layout.zero >= 1 ? replicas : 1);
+  const std::int32_t norm_ranks = layout.tp * layout.pp * layout.shards();
   w.compute_stream = add_stream(program, "compute", StreamKind::Compute);
   if (layout.tp > 1) w.tp_stream = add_stream(program, "tp", StreamKind::Communication);
   if (layout.ranks() > 1) w.dp_stream = add_stream(program, "dp", StreamKind::Communication);
   if (layout.tp > 1) w.tp = add_slot(program, "tp", Domain::Tp);
-  if (replicas > 1) w.dp = add_slot(program, "dp", Domain::Dp);
+  if (replicas > 1) w.dp = w.shard = add_slot(program, "dp", Domain::Dp);
+  if (layout.zero >= 1 && layout.shards() < replicas) {
+    w.shard = add_slot(program, "dp_shard", Domain::Dp);
+    w.replica = add_slot(program, "dp_replica", Domain::Dp);
+  }
   if (norm_ranks > 1) {
     const Domain domain = layout.zero >= 1 && replicas > 1 ? Domain::Dp
                           : layout.pp > 1                  ? Domain::Pp
@@ -98,8 +110,9 @@ StageWiring wire_stage(const Layout& layout, std::int32_t stage, bool tied, Prog
 }
 
 void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<StageWiring>& wiring) {
-  Groups tp(builder, "tp"), dp(builder, "dp"), model(builder, "grad_norm"),
-      embedding(builder, "embedding"), cp(builder, "cp");
+  Groups tp(builder, "tp"), dp(builder, "dp"), shard(builder, "dp_shard"),
+      replica(builder, "dp_replica"), model(builder, "grad_norm"), embedding(builder, "embedding"),
+      cp(builder, "cp");
   for (std::uint32_t r = 0; r < static_cast<std::uint32_t>(layout.ranks()); ++r) {
     const RankId id(r);
     const Coordinates c = layout.coordinates(id);
@@ -120,9 +133,20 @@ void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<Sta
     // The order of the slots is the one in which wire_stage adds them.
     const bool sharded = layout.zero >= 1;
     if (w.tp.valid()) rank.slots.push_back(tp.join({c.cp, c.dp, c.pp, 0}, id));
-    if (w.dp.valid()) rank.slots.push_back(dp.join({c.tp, c.pp, 0, 0}, id));
+    std::int32_t member = 0;  // among the data-parallel ranks
+    if (w.dp.valid()) {
+      const Groups::Place place = dp.place({c.tp, c.pp, 0, 0}, id);
+      rank.slots.push_back(place.communicator);
+      member = place.member;
+    }
+    const std::int32_t shards = layout.shards();
+    if (w.replica.valid()) {
+      rank.slots.push_back(shard.join({c.tp, c.pp, member / shards, 0}, id));
+      rank.slots.push_back(replica.join({c.tp, c.pp, member % shards, 0}, id));
+    }
     if (w.model.valid()) {
-      rank.slots.push_back(model.join({sharded ? 0 : c.dp, sharded ? 0 : c.cp, 0, 0}, id));
+      const std::int32_t copy = member / shards;
+      rank.slots.push_back(model.join({sharded ? copy : c.dp, sharded ? 0 : c.cp, 0, 0}, id));
     }
     if (w.embedding.valid()) rank.slots.push_back(embedding.join({c.tp, c.cp, c.dp, 0}, id));
     if (w.next.valid()) rank.slots.push_back(at_stage(c.pp + 1));

@@ -20,7 +20,11 @@ bool is_attention_backward(OpKind kind) {
 // Repeats operations of one forward segment in the backward segment of the same layer.
 class Repetition {
  public:
-  explicit Repetition(PlanBuilder& builder) : builder_(builder) {}
+  Repetition(PlanBuilder& builder, const Chunk& chunk, std::int32_t layer) : builder_(builder) {
+    for (const Regathered& r : chunk.regathered) {
+      if (r.layer == layer) fresh_[r.forward] = r.backward;
+    }
+  }
 
   void whole(const Segment& forward, Segment& backward) {
     std::vector<SegmentOp> repeated = clone(forward, 0, forward.ops.size());
@@ -100,7 +104,7 @@ void recompute_chunk(PlanBuilder& builder, const Layout& layout, Chunk& chunk) {
     const auto backward = std::find_if(
         chunk.backward.begin(), chunk.backward.end(),
         [&](const Segment& s) { return s.phase == Phase::Backward && s.layer == forward.layer; });
-    Repetition repetition(builder);
+    Repetition repetition(builder, chunk, forward.layer);
     switch (layout.recompute) {
       case Recompute::None: break;
       case Recompute::Selective: repetition.attention_core(forward, *backward); break;

@@ -16,6 +16,9 @@ namespace gputwin {
 /// layer's input is kept.
 /// Block: the first `recompute_layers` layers of each chunk as with Full.
 ///
+/// Weights that are gathered for every pass (ZeRO 3) are not gathered a third time: what is
+/// repeated reads those of backward.
+///
 /// Source  Chen et al. 2016; Korthikanti et al. 2022, sections 4 and 5 (selective).
 Lowered recompute(Lowered lowered);
 

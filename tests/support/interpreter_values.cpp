@@ -84,6 +84,26 @@ struct Cut {
   }
 };
 
+/// The element of its buffer that element `index` of a parameter's view is, if the buffer is a flat
+/// shard; nothing where another member holds it.
+std::optional<std::int64_t> in_shard(const World& world, const RankState& rank, const View& view,
+                                     std::int64_t index, SlotId shards) {
+  const std::int64_t element = element_index(view, index);
+  if (!shards.valid()) return element;
+  const std::int64_t bytes = world.plan.buffers.at(view.buffer.value).bytes.value;
+  const std::int64_t shard = bytes / element_bytes(view.dtype);
+  if (element < 0 || element >= shard * world.members(rank, shards)) {
+    throw Fault("a parameter leaves the flat tensor that its shards make");
+  }
+  if (element / shard != world.member(rank, shards)) return std::nullopt;
+  return element % shard;
+}
+
+/// One element of a buffer.
+View single(const View& view, std::int64_t element) {
+  return {view.buffer, element, 1, 1, 1, view.dtype};
+}
+
 std::shared_ptr<Block> block_of(const RankState& rank, const World& world, BufferId buffer,
                                 std::uint32_t frame = kNoFrame) {
   const bool framed = world.plan.buffers.at(buffer.value).framed;
@@ -143,8 +163,10 @@ void fill_parameters(World& world, RankState& rank, Known& known) {
     for (std::int64_t k = 0; k < parameter.rows * parameter.cols; ++k) {
       const std::int64_t row = cut.row(k / parameter.cols), column = cut.column(k % parameter.cols);
       const double value = initial_value(parameter, row, column, cut.cols(), world.options);
-      block->set_element(parameter.weight, k, value);
-      known.set(parameter.weight, k, value);
+      const auto here = in_shard(world, rank, parameter.weight, k, parameter.weight_shards);
+      if (!here) continue;
+      block->set_element(single(parameter.weight, *here), 0, value);
+      known.set(single(parameter.weight, *here), 0, value);
     }
   }
 }
@@ -241,6 +263,14 @@ std::optional<Place> owned(const World& world, const RankState& rank, Place plac
   return place;
 }
 
+/// Where a rank keeps element `index` of a parameter's view; nothing if another rank does.
+std::optional<Place> home(const World& world, const RankState& rank, const View& view,
+                          std::int64_t index, SlotId shards, const std::vector<Spread>& spreads) {
+  const auto element = in_shard(world, rank, view, index, shards);
+  if (!element) return std::nullopt;
+  return owned(world, rank, {view.buffer, *element * element_bytes(view.dtype)}, spreads);
+}
+
 std::vector<Spread> spreads_of(const World& world, const RankState& rank, OpKind kind) {
   std::vector<Spread> spreads;
   for (CallId id : calls_of(world.plan.program_of(rank.id))) {
@@ -290,7 +320,7 @@ void place_element(Tensor& tensor, std::vector<bool>& filled, std::int64_t at, d
 class Assembly {
  public:
   void add(const World& world, const RankState& rank, const Parameter& parameter, const View& view,
-           const std::vector<Spread>& spreads, const std::string& what) {
+           SlotId shards, const std::vector<Spread>& spreads, const std::string& what) {
     const Cut cut(world, rank, parameter);
     Tensor& tensor = tensors[parameter.name];
     std::vector<bool>& filled = filled_[parameter.name];
@@ -303,8 +333,7 @@ class Assembly {
       throw Fault("ranks differ on the shape of " + parameter.name);
     }
     for (std::int64_t k = 0; k < view.elements(); ++k) {
-      const Place local{view.buffer, element_index(view, k) * element_bytes(view.dtype)};
-      const auto place = owned(world, rank, local, spreads);
+      const auto place = home(world, rank, view, k, shards, spreads);
       if (!place) continue;
       const auto block = block_of(rank, world, place->buffer);
       if (!block) throw Fault(what + parameter.name + " lies in a buffer that never lived");
@@ -380,8 +409,7 @@ void share_out_norm(World& world) {
         const Cut cut(world, rank, parameter);
         const View& view = parameter.gradient;
         for (std::int64_t k = 0; view.buffer.valid() && k < view.elements(); ++k) {
-          const Place local{view.buffer, element_index(view, k) * element_bytes(view.dtype)};
-          const auto place = owned(world, rank, local, scatters);
+          const auto place = home(world, rank, view, k, parameter.gradient_shards, scatters);
           const Element element{own.value, parameter.name, cut.row(k / parameter.cols),
                                 cut.column(k % parameter.cols)};
           if (place && !counted.insert(element).second) rank.counted_elsewhere.insert(*place);
@@ -400,9 +428,11 @@ Results read_out(const World& world) {
     const auto gathers = spreads_of(world, rank, OpKind::AllGather);
     for (const Parameter& parameter : world.plan.program_of(rank.id).parameters) {
       if (parameter.gradient.buffer.valid()) {
-        gradients.add(world, rank, parameter, parameter.gradient, scatters, "the gradient of ");
+        gradients.add(world, rank, parameter, parameter.gradient, parameter.gradient_shards,
+                      scatters, "the gradient of ");
       }
-      weights.add(world, rank, parameter, parameter.weight, gathers, "the weight ");
+      weights.add(world, rank, parameter, parameter.weight, parameter.weight_shards, gathers,
+                  "the weight ");
     }
     for (const auto& [key, stay] : rank.live) {
       const Buffer& buffer = world.plan.buffers[key.first];

@@ -102,6 +102,15 @@ TEST(Refusal, NeedsTheSequenceToDivideWithSequenceParallelism) {
   EXPECT_EQ(e.fix, "nearest legal values: 96, 104");
 }
 
+TEST(Refusal, NeedsShardGroupsThatDivideTheDataParallelRanks) {
+  EXPECT_EQ(refusal(R"({"layout": {"zero": 4}})").fix, "nearest legal value: 3");
+  const InputError e = refusal(R"({"layout": {"dp": 4, "zero": 3, "hsdp_group": 3}})");
+  EXPECT_EQ(e.pointer, "/layout/hsdp_group");
+  EXPECT_THAT(e.fix, HasSubstr("nearest legal values: 2, 4"));
+  EXPECT_THAT(refusal(R"({"layout": {"zero": 1, "hsdp_group": 2}})").problem,
+              HasSubstr("zero 1 shards no gradients"));
+}
+
 TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
   const auto expect = [](const char* patch, const char* pointer, const char* fix) {
     const InputError e = refusal(patch);
@@ -111,7 +120,6 @@ TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
   };
   expect(R"({"layout": {"cp": 2}})", "/layout/cp", "nearest legal value: 1");
   expect(R"({"layout": {"ep": 8}})", "/layout/ep", "nearest legal value: 1");
-  expect(R"({"layout": {"zero": 3}})", "/layout/zero", "nearest legal value: 1");
   expect(R"({"layout": {"schedule": "zb-h1"}})", "/layout/schedule", "1f1b");
   expect(R"({"layout": {"recompute": "modules"}})", "/layout/recompute", "selective");
   expect(R"({"job": {"precision": {"compute": "fp8"}}})", "/job/precision/compute", "bf16");

@@ -38,7 +38,7 @@ TEST(ShippedScenarios, NamesEqualContents) {
     for (const std::string& word : words(s.name.substr(head.size()))) {
       const bool told = word.empty() || word == to_string(l.schedule) ||
                         word == to_string(l.recompute) || (word == "sp" && l.sp) ||
-                        (word == "zero1" && l.zero == 1) ||
+                        (l.zero > 0 && word == "zero" + std::to_string(l.zero)) ||
                         (word == "straggler" && !s.what_if.stragglers.empty());
       EXPECT_TRUE(told) << "the word " << word << " says something the file does not";
     }

@@ -26,14 +26,17 @@ TEST(Feasibility, RefusesWhatCannotBe) {
             "the layout needs 8 GPUs, the cluster has 4");
   EXPECT_EQ(reason({.dp = 3}, 4), "micro_batch x dp (3) does not divide the global batch (4)");
   EXPECT_EQ(reason({.cp = 2}), "not lowered yet: context parallelism");
-  EXPECT_EQ(reason({.zero = 3}), "not lowered yet: ZeRO 3");
+  EXPECT_EQ(reason({.dp = 4, .zero = 4}), "there is no ZeRO level 4");
+  EXPECT_EQ(reason({.dp = 4, .zero = 3, .hsdp_group = 3}),
+            "hsdp_group 3 does not divide dp x cp (4)");
+  EXPECT_EQ(reason({.dp = 4, .zero = 1, .hsdp_group = 2}), "hybrid sharding needs ZeRO 2 or 3");
   EXPECT_EQ(reason({.sp = true}), "sequence parallelism needs tp > 1");
   EXPECT_EQ(reason({.pp = 2, .schedule = Schedule::None}), "pp 2 needs a schedule");
   EXPECT_EQ(reason({.pp = 2, .vpp = 2, .schedule = Schedule::Interleaved}, 3),
             "the interleaved schedule needs micro-batches (3) that are a multiple of pp (2)");
   EXPECT_EQ(reason({.pp = 2, .stage_layers = {1, 2}}),
             "stage_layers must list 2 chunks with 4 layers in all");
-  EXPECT_EQ(reason(Layout{}, 4, 64, "abacus"), "no kernel table for stack abacus");
+  EXPECT_EQ(reason(Layout{}, 4, 64, "abacus"), "feasible");  // with the nearest kernel table
 }
 
 TEST(Feasibility, AcceptsUnevenStages) {

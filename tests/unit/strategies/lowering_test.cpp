@@ -70,7 +70,10 @@ TEST(Lowering, FindsAStackByItsLongestPrefix) {
   EXPECT_EQ(find_stack("megatron-core-0.12")->family, "megatron");
   EXPECT_EQ(find_stack("megatron-lm-2021-04")->family, "megatron-lm-2021");
   EXPECT_EQ(find_stack("megatron-deepspeed-2022")->family, "megatron-deepspeed");
+  EXPECT_EQ(find_stack("nemo-automodel-2026")->family, "nemo-automodel");
   EXPECT_EQ(find_stack("pencil-and-paper"), nullptr);
+  EXPECT_EQ(nearest_stack("pencil-and-paper", 1).family, "megatron");
+  EXPECT_EQ(nearest_stack("pencil-and-paper", 3).family, "torch");
 }
 
 std::int64_t global_parameters(const Plan& plan) {

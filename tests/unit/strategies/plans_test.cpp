@@ -22,7 +22,7 @@ std::vector<Degrees> all_degrees() {
       for (const std::int32_t pp : {1, 2, 4}) {
         for (const std::int32_t vpp : {1, 2}) {
           for (const std::int32_t dp : {1, 2}) {
-            for (const std::int32_t zero : {0, 1}) {
+            for (const std::int32_t zero : {0, 1, 2, 3}) {
               if ((sp && tp == 1) || (vpp > 1 && pp != 2)) continue;
               list.push_back({tp, pp, vpp, dp, sp, zero});
             }
