@@ -97,6 +97,7 @@ MemoryBoundParameters read_memory_bound(ConstantsFile& file) {
 NvLinkParameters read_nvlink(ConstantsFile& file) {
   NvLinkParameters n;
   n.ll_latency = file.number("/nccl/ll_latency_factor");
+  n.ll128_latency = file.number_or("/nccl/ll128_latency_factor", 1.0, Range::Positive);
   n.simple_latency = file.number("/nccl/simple_latency_factor");
   if (!file.has("/nvlink")) return n;
   n.nominal = gigabytes_per_second(file.number("/nvlink/per_gpu_GBps"));

@@ -69,6 +69,7 @@ struct NvLinkParameters {
   BytesPerSecond point_to_point{};  // one GPU to another
   BytesPerSecond nvls_bus{};        // in-switch reduction, all-reduce; 0: not supported
   double ll_latency = 1.0;          // factors on NCCL's latency constants
+  double ll128_latency = 1.0;
   double simple_latency = 1.0;
 };
 

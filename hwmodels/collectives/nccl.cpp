@@ -101,8 +101,8 @@ double ring_bytes(OpKind kind, double bytes, double n) {
 
 double latency_factor(const Device& device, Protocol protocol) {
   switch (protocol) {
-    case Protocol::LL:
-    case Protocol::LL128: return device.nvlink.ll_latency;
+    case Protocol::LL: return device.nvlink.ll_latency;
+    case Protocol::LL128: return device.nvlink.ll128_latency;
     case Protocol::Simple: return device.nvlink.simple_latency;
   }
   return 1.0;
