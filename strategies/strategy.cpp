@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "sim/core/verify.h"
+#include "strategies/lowering/stack_kernels.h"
 #include "strategies/lowering/transformer.h"
 #include "strategies/passes/recompute.h"
 #include "strategies/registry.h"
@@ -57,6 +58,12 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
     return 0;
   });
   return plan;
+}
+
+std::vector<std::string> assumptions(const Layout& layout, const Job& job) {
+  if (find_stack(job.stack) != nullptr) return {};
+  return {"software stack \"" + job.stack + "\" has no kernel table of its own; that of \"" +
+          std::string(nearest_stack(job.stack, layout.zero).family) + "\" is used"};
 }
 
 }  // namespace gputwin

@@ -35,4 +35,7 @@ struct StepTime {
 Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const Layout& layout,
                         const Job& job, std::vector<StepTime>* times = nullptr);
 
+/// What make_plan assumes where it does not know, for the reader of a result; one sentence each.
+std::vector<std::string> assumptions(const Layout& layout, const Job& job);
+
 }  // namespace gputwin

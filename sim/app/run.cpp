@@ -163,6 +163,7 @@ Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs,
   Outcome<Plan> outcome = plan_of(scenario, scenario.layout);
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun prepared{std::move(std::get<Plan>(outcome)), {}, {}};
+  prepared.warnings = assumptions(scenario.layout, scenario.job);
   apply_what_if(scenario.what_if, prepared.plan);
   prepared.memory = predict_memory(prepared.plan, costs, topology);
   if (auto shortage = memory_shortage(prepared.plan, prepared.memory, topology)) {

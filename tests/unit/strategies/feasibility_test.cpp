@@ -39,6 +39,15 @@ TEST(Feasibility, RefusesWhatCannotBe) {
   EXPECT_EQ(reason(Layout{}, 4, 64, "abacus"), "feasible");  // with the nearest kernel table
 }
 
+TEST(Feasibility, NamesTheKernelTableOfAnUnknownStack) {
+  Job job = tiny_job(4);
+  EXPECT_TRUE(assumptions(Layout{}, job).empty());
+  job.stack = "abacus";
+  EXPECT_EQ(assumptions({.dp = 2, .zero = 3}, job),
+            (std::vector<std::string>{"software stack \"abacus\" has no kernel table of its own; "
+                                      "that of \"torch\" is used"}));
+}
+
 TEST(Feasibility, AcceptsUnevenStages) {
   EXPECT_EQ(reason({.pp = 2, .stage_layers = {1, 3}}), "feasible");
   EXPECT_EQ(reason({.pp = 3}), "feasible");
