@@ -7,7 +7,7 @@
 // Fused.  t = t0 + max( W / R, W_longest SMs / R, bytes / (eff BW) )
 //   W          FLOPs of all 128 x 128 tiles touched: 4 (forward) or 10 (backward) x 128 x 128 x d
 //              each; the causal mask skips tiles above the diagonal, so about half of s u / 128^2
-//              remain
+//              remain; the two chunks of a context-parallel rank see the same number on all ranks
 //   R          sustained rate of (kernel, device, phase), from devices/*.json
 //   W_longest  work of the longest row of tiles, which one SM must do alone: binds when heads are
 //              few

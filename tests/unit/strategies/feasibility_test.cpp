@@ -25,7 +25,13 @@ TEST(Feasibility, RefusesWhatCannotBe) {
   EXPECT_EQ(reason({.tp = 2, .pp = 2, .dp = 2}, 4, 4),
             "the layout needs 8 GPUs, the cluster has 4");
   EXPECT_EQ(reason({.dp = 3}, 4), "micro_batch x dp (3) does not divide the global batch (4)");
-  EXPECT_EQ(reason({.cp = 2}), "not lowered yet: context parallelism");
+  EXPECT_EQ(reason({.cp = 5}), "cp 5 cuts a sequence into 10 chunks, which does not divide it (4)");
+  EXPECT_EQ(reason({.cp = 2, .cp_comm = ContextComm::Ring}),
+            "the ring exchange joins parts of attention by their log-sum-exp, which unfused "
+            "attention does not keep");
+  EXPECT_EQ(reason({.tp = 4, .cp = 2, .cp_comm = ContextComm::AllToAll}),
+            "the all-to-all exchange trades heads for tokens: cp 2 does not divide the 1 "
+            "key/value heads of a tensor-parallel rank");
   EXPECT_EQ(reason({.zero = 3}), "not lowered yet: ZeRO 3");
   EXPECT_EQ(reason({.sp = true}), "sequence parallelism needs tp > 1");
   EXPECT_EQ(reason({.pp = 2, .schedule = Schedule::None}), "pp 2 needs a schedule");
