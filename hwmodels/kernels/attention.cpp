@@ -75,9 +75,23 @@ struct Tiles {
   double all = 0.0, longest = 0.0;
 };
 
-Tiles tiles_of(std::int64_t s, std::int64_t u, bool causal) {
-  const std::int64_t rows = (s + kBlock - 1) / kBlock, cols = (u + kBlock - 1) / kBlock;
-  if (!causal) return {static_cast<double>(rows * cols), static_cast<double>(cols)};
+std::int64_t blocks(std::int64_t elements) { return (elements + kBlock - 1) / kBlock; }
+
+// Context parallelism, causal: the queries are chunks i and 2n - 1 - i of 2n. Over the keys of the
+// whole sequence they see 2n - 1 whole chunks and two triangles, whatever i is; over those of
+// another member half of all, either all queries half of the keys or half of the queries all keys.
+Tiles tiles_of_zigzag(std::int64_t s, std::int64_t u, bool other_member) {
+  const std::int64_t chunk = blocks(s / 2), chunks = u / (s / 2);
+  const auto cols = static_cast<double>(chunk * chunks);
+  if (other_member) return {static_cast<double>(2 * chunk * chunk), cols};
+  return {static_cast<double>(chunk * chunk * (chunks - 1) + chunk * (chunk + 1)), cols};
+}
+
+Tiles tiles_of(const Op& op) {
+  const std::int64_t s = op.dims[3], u = op.dims[4];
+  const std::int64_t rows = blocks(s), cols = blocks(u);
+  if (!op.causal) return {static_cast<double>(rows * cols), static_cast<double>(cols)};
+  if (op.cp_slot.valid()) return tiles_of_zigzag(s, u, op.ring_step > 0);
   // Queries are the last s of u positions: row i reaches column (cols - rows) + i.
   const std::int64_t before = std::max<std::int64_t>(0, cols - rows);
   const double all =
@@ -135,7 +149,7 @@ Cost flash_cost(const Device& device, const Op& op, Bytes traffic) {
   bool missing = false;
   double rate = rate_of(device, op.attention, forward, missing).value * device.attention.sustained;
   if (d <= 64) rate *= device.attention.small_head_rate;
-  const Tiles tiles = tiles_of(s, u, op.causal);
+  const Tiles tiles = tiles_of(op);
   const double tile_flops = (forward ? 4.0 : 10.0) * kBlock * kBlock * static_cast<double>(d);
   const double all = tiles.all * tile_flops * static_cast<double>(b * a) / rate;
   // Forward kernels of Blackwell give one SM two rows of tiles at a time.

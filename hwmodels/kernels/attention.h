@@ -12,7 +12,7 @@
 //         + is the root of the sum of squares forward, the larger one backward
 //   W          FLOPs of all 128 x 128 tiles touched: 4 (forward) or 10 (backward) x 128 x 128 x d
 //              each; the causal mask skips tiles above the diagonal, so about half of s u / 128^2
-//              remain
+//              remain; the two chunks of a context-parallel rank see the same number on all ranks
 //   R          sustained rate of (kernel, device, phase), from devices/*.json
 //   W_longest  work of the longest row of tiles (Blackwell, forward: two rows), which one SM must do
 //              alone: binds when heads are few

@@ -6,7 +6,7 @@ namespace gputwin {
 
 double activation_bytes_per_layer(const Transformer& model, const ActivationShape& shape) {
   const double h = static_cast<double>(model.hidden);
-  const double sb = static_cast<double>(shape.sequence * shape.micro_batch);
+  const double sb = static_cast<double>(shape.sequence * shape.micro_batch) / shape.cp;
   const double t = shape.tp;
   if (shape.recompute == Recompute::Full) return 2.0 * sb * h;
   // Two norm inputs and the two inputs of column-parallel layers (2 B each), two dropout masks (1

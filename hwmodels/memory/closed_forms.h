@@ -13,14 +13,15 @@
 
 namespace gputwin {
 
-/// What activations of one layer depend on. `sequence` and `micro_batch` are of one
-/// context-parallel rank.
+/// What activations of one layer depend on. `sequence` is the whole sample, of which a rank holds
+/// 1 / cp; exchanges of keys and values keep nothing more with a flash kernel (all-gather, ring).
 struct ActivationShape {
   std::int64_t sequence = 0, micro_batch = 0;
   std::int32_t tp = 1;
   bool sequence_parallel = false;
   bool flash = false;  // no S, P and dropout mask of the scores in memory
   Recompute recompute = Recompute::None;
+  std::int32_t cp = 1;
 };
 
 /// Bytes one layer keeps for the backward pass of one micro-batch on one rank, 2-byte activations.

@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-  std::vector<std::string> files, without, kinds, groups;
+  std::vector<std::string> files, without, kinds, groups, times;
   std::string emit;
   double max_error = 0, time_limit = 60;
   int jobs = 0;
@@ -43,6 +43,24 @@ std::vector<PublishedRun> read_all(const Options& o) {
     return outside(o.kinds, r.kind) || outside(o.groups, r.group);
   });
   return runs;
+}
+
+// "gemm_time=1.1" as a key of what_if.times and its value.
+std::pair<std::string, double> factor_of(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  const std::string key = text.substr(0, equals);
+  const auto keys = factor_keys();
+  if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+    throw InputError("--time", "", text, "names no class of times",
+                     fmt::format("write one of {} and =factor", fmt::join(keys, ", ")));
+  }
+  const std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
+  char* end = nullptr;
+  const double factor = std::strtod(value.c_str(), &end);
+  if (value.empty() || *end != 0 || !(factor >= 0.01 && factor <= 100)) {
+    throw InputError("--time", "", text, "is no factor", "write a number from 0.01 to 100 after =");
+  }
+  return {key, factor};
 }
 
 int emit(const Options& o, const std::vector<PublishedRun>& runs) {
@@ -71,6 +89,10 @@ int validate_runs(const Options& o) {
   options.exact = o.exact;
   options.progress = [&](double share) { return progress.progress(share); };
   if (!o.without.empty()) options.what_if["without"] = o.without;
+  for (const std::string& time : o.times) {
+    const auto [key, value] = factor_of(time);
+    options.what_if["times"][key] = value;
+  }
   WorkerPool pool(this_program(), o.jobs > 0 ? o.jobs : usable_processors());
   const std::vector<Prediction> predictions = predict(runs, pool, options);
   if (interrupted != 0) {
@@ -119,6 +141,8 @@ Action add_validate(CLI::App& app) {
   runs->add_option("--without", o->without, "Predict as if these mechanisms were free")
       ->delimiter(',')
       ->check(CLI::IsMember(words));
+  runs->add_option("--time", o->times,
+                   "Scale a class of times, for example memory_bound_time=1.2; repeatable");
   runs->add_flag("--exact", o->exact,
                  "Simulate every micro-batch instead of extending two shorter runs");
   runs->add_option("--time-limit", o->time_limit, "Give up on a row after this many seconds")

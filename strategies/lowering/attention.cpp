@@ -98,8 +98,13 @@ View attention_forward(StageBuilder& b, const View& x, AttentionState& state) {
     const KernelSizes k = kernel_sizes(b);
     state.log_sum_exp =
         b.activation("log_sum_exp", s.sequences * k.heads * k.queries, 1, DType::F32);
-    b.kernel("flash_attention", attention_op(b, OpKind::FlashForward), {parts.q, parts.k, parts.v},
-             {state.kernel_context, state.log_sum_exp});
+    const Op flash = attention_op(b, OpKind::FlashForward);
+    if (is_ring(b)) {
+      ring_forward(b, flash, state);
+    } else {
+      b.kernel("flash_attention", flash, {parts.q, parts.k, parts.v},
+               {state.kernel_context, state.log_sum_exp});
+    }
   } else {
     unfused_forward(b, parts, state);
   }
@@ -116,7 +121,9 @@ View attention_backward(StageBuilder& b, const View& dy, const AttentionState& s
   const View dqkv = b.temporary("qkv_grad", s.tokens, s.qkv_width);
   const Qkv parts = kernel_inputs_again(b, state);
   const KernelGrads grads = kernel_grads(b, dqkv);
-  if (is_flash(b.job.attention)) {
+  if (is_ring(b)) {
+    ring_backward(b, attention_op(b, OpKind::FlashBackward), dcontext, state, dqkv);
+  } else if (is_flash(b.job.attention)) {
     b.kernel("flash_attention", attention_op(b, OpKind::FlashBackward),
              {parts.q, parts.k, parts.v, state.kernel_context, state.log_sum_exp, dcontext},
              {grads.to.q, grads.to.k, grads.to.v});

@@ -35,6 +35,14 @@ KernelSizes kernel_sizes(const StageBuilder& b);
 /// Column ranges of a fused tensor [tokens, q | k | v].
 Qkv split(const View& qkv, std::int64_t query_width, std::int64_t kv_width);
 
+/// True where keys and values pass around a ring: then ring_forward and ring_backward stand for the
+/// kernels and the exchanges around them.
+bool is_ring(const StageBuilder& b);
+/// `flash`: a kernel over the rank's own keys. Fills `state.kernel_context`, `state.log_sum_exp`.
+void ring_forward(StageBuilder& b, Op flash, const AttentionState& state);
+void ring_backward(StageBuilder& b, Op flash, const View& dcontext, const AttentionState& state,
+                   const View& dqkv);
+
 /// The exchange before the forward kernels, of `state.qkv`.
 Qkv kernel_inputs(StageBuilder& b, AttentionState& state);
 /// The same operands for the backward kernels, gathered again where they were not kept.

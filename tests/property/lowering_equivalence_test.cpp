@@ -139,39 +139,38 @@ std::vector<World> context_worlds(ContextComm comm, bool flash) {
     for (const Grid& grid : grids) {
       for (const auto& [tp, sp] : {std::pair{1, false}, std::pair{2, false}, std::pair{2, true}}) {
         for (const auto& [dp, zero] : {std::pair{1, 0}, std::pair{1, 1}, std::pair{2, 1}}) {
-          for (const Recompute recompute :
-               {Recompute::None, Recompute::Selective, Recompute::Full}) {
-            Draw draw(10'000 * (1 + static_cast<std::uint64_t>(comm)) + 5000 * flash + list.size());
-            World w;
-            w.job.sequence = 2 * cp * draw.of({1, 2});
-            w.model = drawn_model(draw, w.job.sequence);
-            w.model.layers = grid.pp * grid.vpp == 4 ? 4 : 2;
-            if (comm == ContextComm::AllToAll) {
-              w.model.kv_heads = tp * cp;
-              w.model.heads = w.model.kv_heads * draw.of({1, 2});
-              w.model.head_dim = draw.of({2, 4});
-            }
-            w.layout.tp = tp;
-            w.layout.sp = sp;
-            w.layout.cp = cp;
-            w.layout.cp_comm = comm;
-            w.layout.pp = grid.pp;
-            w.layout.vpp = grid.vpp;
-            w.layout.schedule = grid.schedule;
-            w.layout.dp = dp;
-            w.layout.zero = zero;
-            w.layout.recompute = recompute;
-            w.layout.micro_batch = draw.of({1, 2});
-            if (draw.of({true, false})) {
-              w.layout.rank_order = {Dim::Tp, Dim::Dp, Dim::Pp, Dim::Cp};
-            }
-            w.layout.bucket_elements = draw.of<std::int64_t>({300, 2000, 40'000'000});
-            w.layout.overlap_grad_reduce = draw.of({true, false});
-            w.job.global_batch = dp * w.layout.micro_batch * 2;
-            w.job.attention = flash ? AttentionKernel::Flash2 : AttentionKernel::Unfused;
-            w.job.stack = draw.of<const char*>({"megatron-core", "megatron-lm-2022", "generic"});
-            list.push_back(std::move(w));
+          Draw draw(10'000 * (1 + static_cast<std::uint64_t>(comm)) + 5000 * flash + list.size());
+          World w;
+          w.job.sequence = 2 * cp * draw.of({1, 2});
+          w.model = drawn_model(draw, w.job.sequence);
+          w.model.layers = grid.pp * grid.vpp == 4 ? 4 : 2;
+          if (comm == ContextComm::AllToAll) {
+            w.model.kv_heads = tp * cp;
+            w.model.heads = w.model.kv_heads * draw.of({1, 2});
+            w.model.head_dim = draw.of({2, 4});
           }
+          w.layout.tp = tp;
+          w.layout.sp = sp;
+          w.layout.cp = cp;
+          w.layout.cp_comm = comm;
+          w.layout.pp = grid.pp;
+          w.layout.vpp = grid.vpp;
+          w.layout.schedule = grid.schedule;
+          w.layout.dp = dp;
+          w.layout.zero = zero;
+          w.layout.recompute =
+              draw.of({Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Block});
+          w.layout.recompute_layers = w.layout.recompute == Recompute::Block ? 1 : 0;
+          w.layout.micro_batch = draw.of({1, 2});
+          if (draw.of({true, false})) {
+            w.layout.rank_order = {Dim::Tp, Dim::Dp, Dim::Pp, Dim::Cp};
+          }
+          w.layout.bucket_elements = draw.of<std::int64_t>({300, 2000, 40'000'000});
+          w.layout.overlap_grad_reduce = draw.of({true, false});
+          w.job.global_batch = dp * w.layout.micro_batch * 2;
+          w.job.attention = flash ? AttentionKernel::Flash2 : AttentionKernel::Unfused;
+          w.job.stack = draw.of<const char*>({"megatron-core", "megatron-lm-2022", "generic"});
+          list.push_back(std::move(w));
         }
       }
     }
@@ -349,7 +348,10 @@ TEST_P(ContextEquivalence, TrainsTheSameModelAsOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Exchanges, ContextEquivalence,
                          testing::Values(ContextMode{ContextComm::AllGather, false},
-                                         ContextMode{ContextComm::AllGather, true}),
+                                         ContextMode{ContextComm::AllGather, true},
+                                         ContextMode{ContextComm::Ring, true},
+                                         ContextMode{ContextComm::AllToAll, false},
+                                         ContextMode{ContextComm::AllToAll, true}),
                          [](const auto& param) {
                            return std::string(std::array{"AllGather", "Ring", "AllToAll"}.at(
                                       static_cast<std::size_t>(param.param.comm))) +

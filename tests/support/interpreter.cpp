@@ -406,11 +406,16 @@ class Machine {
               .reads = {},
               .writes = {},
               .member = world_.member(rank, op.slot),
+<<<<<<< HEAD
               .members = world_.members(rank, op.slot),
               .cp_member = world_.member(rank, op.cp_slot),
               .cp_members = world_.members(rank, op.cp_slot),
+=======
+>>>>>>> cp
               .step = item.body + 1,
-              .options = world_.options};
+              .options = world_.options,
+              .cp_member = world_.member(rank, op.cp_slot),
+              .cp_members = world_.members(rank, op.cp_slot)};
     for (const Operand& read : item.reads) work.reads.push_back(load(rank, item.instruction, read));
     for (std::size_t k = 0; k < item.writes.size(); ++k) {
       const Operand& write = item.writes[k];

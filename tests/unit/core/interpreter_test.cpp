@@ -156,6 +156,7 @@ TEST(InterpreterKernels, FlashEqualsUnfusedAndItsGradientsAreSlopes) {
   expect_near(run(op(OpKind::AttentionGradValue), {probs, grad}, {k_size})[0], grads[2], "dV");
 }
 
+<<<<<<< HEAD
 // ALiBi of one query that sees two keys, all products 0: the bias of key 1 is the head's slope. Two
 // heads: 2^-4 and 2^-8, whichever rank has them; a third continues with the first of four, 2^-2.
 TEST(InterpreterKernels, AlibiSlopesFollowTheGlobalHead) {
@@ -168,6 +169,82 @@ TEST(InterpreterKernels, AlibiSlopesFollowTheGlobalHead) {
   EXPECT_THAT(biases(2, 0, 1), ElementsAre(0.0, 1.0 / 16, 0.0, 1.0 / 256));
   EXPECT_THAT(biases(1, 1, 2), ElementsAre(0.0, 1.0 / 256));
   EXPECT_THAT(biases(3, 0, 1), ElementsAre(0.0, 1.0 / 16, 0.0, 1.0 / 256, 0.0, 1.0 / 4));
+=======
+/// Rows of a matrix of eight rows that context-parallel rank `member` of two holds: chunks 0 and 3,
+/// or 1 and 2, of two rows each.
+Array cut(const Array& whole, std::int64_t member) {
+  const auto width = static_cast<std::ptrdiff_t>(whole.size()) / 8;
+  Array part;
+  for (const std::ptrdiff_t row : member == 0 ? std::array<std::ptrdiff_t, 4>{0, 1, 6, 7}
+                                              : std::array<std::ptrdiff_t, 4>{2, 3, 4, 5}) {
+    part.insert(part.end(), whole.begin() + row * width, whole.begin() + (row + 1) * width);
+  }
+  return part;
+}
+
+/// Runs a kernel as context-parallel rank `member` of two.
+std::vector<Array> run_part(Op op, const std::vector<Array>& reads, std::vector<Array> writes,
+                            std::int64_t member) {
+  op.cp_slot = SlotId(0);
+  const InterpretOptions options;
+  Work work{op, reads, std::move(writes), 0, 1, options, member, 2};
+  interpreted::compute(work);
+  return work.writes;
+}
+
+// One sequence of eight tokens, one head of size 2, over two ranks of four queries: attention over
+// gathered keys, and over the keys of one rank after the other, joined, gives the rows of the
+// whole.
+TEST(InterpreterKernels, PartsOfContextParallelAttentionMakeTheWhole) {
+  const Array q = random_array(1, 16), k = random_array(2, 16), v = random_array(3, 16);
+  const Array grad = random_array(4, 16);
+  Op op{.kind = OpKind::FlashForward, .causal = true, .dims = {1, 1, 1, 8, 8, 2}};
+  Op back{.kind = OpKind::FlashBackward, .causal = true, .dims = op.dims};
+  const auto whole = run(op, {q, k, v}, {16, 8});
+  const auto whole_grads = run(back, {q, k, v, whole[0], whole[1], grad}, {16, 16, 16});
+  Array dk(16), dv(16);
+  std::array<Array, 2> ring_dk{Array(8), Array(8)};
+  for (const std::int64_t rank : {0, 1}) {
+    op.dims = back.dims = {1, 1, 1, 4, 8, 2};
+    const Array own_q = cut(q, rank), own_grad = cut(grad, rank);
+    const auto all = run_part(op, {own_q, k, v}, {Array(8), Array(4)}, rank);
+    expect_near(all[0], cut(whole[0], rank), "output over all keys");
+    expect_near(all[1], cut(whole[1], rank), "log-sum-exp");
+    const auto grads = run_part(back, {own_q, k, v, all[0], all[1], own_grad},
+                                {Array(8), Array(16), Array(16)}, rank);
+    expect_near(grads[0], cut(whole_grads[0], rank), "dQ");
+    for (std::size_t i = 0; i < 16; ++i) dk[i] += grads[1][i], dv[i] += grads[2][i];
+
+    op.dims = back.dims = {1, 1, 1, 4, 4, 2};
+    const Op merge{.kind = OpKind::AttentionMerge, .dims = {1, 1, 4, 2}};
+    const std::int64_t other = 1 - rank;
+    op.ring_step = back.ring_step = 0;
+    auto joined = run_part(op, {own_q, cut(k, rank), cut(v, rank)}, {Array(8), Array(4)}, rank);
+    op.ring_step = 1;
+    const auto part =
+        run_part(op, {own_q, cut(k, other), cut(v, other)}, {Array(8), Array(4)}, rank);
+    joined = run_part(merge, part, joined, rank);
+    expect_near(joined[0], all[0], "joined output");
+    expect_near(joined[1], all[1], "joined log-sum-exp");
+    Array dq(8);
+    for (const std::uint32_t step : {0u, 1u}) {
+      back.ring_step = step;
+      const std::int64_t source = step == 0 ? rank : other;
+      const auto of_step =
+          run_part(back, {own_q, cut(k, source), cut(v, source), joined[0], joined[1], own_grad},
+                   {Array(8), Array(8), Array(8)}, rank);
+      for (std::size_t i = 0; i < 8; ++i) {
+        dq[i] += of_step[0][i];
+        ring_dk[static_cast<std::size_t>(source)][i] += of_step[1][i];
+      }
+    }
+    expect_near(dq, grads[0], "dQ of all steps");
+  }
+  expect_near(dk, whole_grads[1], "dK");
+  expect_near(dv, whole_grads[2], "dV");
+  expect_near(ring_dk[0], cut(dk, 0), "dK around the ring");
+  expect_near(ring_dk[1], cut(dk, 1), "dK around the ring");
+>>>>>>> cp
 }
 
 TEST(InterpreterKernels, RopeTurnsBackAndLeavesTheFirstPositionAndValuesAlone) {

@@ -39,6 +39,27 @@ TEST(PlanText, PrintsWhatItParses) {
   EXPECT_EQ(to_text(parse_plan(text)), text);
 }
 
+// What a context-parallel plan adds: the cut of an input and of an op, and the step of a ring.
+TEST(PlanText, KeepsHowSequencesAreCut) {
+  const Plan plan = parse_plan(R"(
+buffer x 2x1 i64 class=activations framed persistent
+buffer q 2x8 bf16 class=activations persistent
+communicator cp0 0 1
+program p frames=1
+  stream c compute
+  slot cp cp
+  input x samples=1 sequence=2 vocab=8 data=cp cp=cp
+body
+  kernel c F/L0/flash @0 flash_forward b=1 a=1 g=1 s=2 u=2 d=8 cp=cp ring_step=1 causal : q q q : q q
+rank p gpu=0 cp=cp0
+rank p gpu=1 cp=cp0
+)");
+  EXPECT_EQ(plan.calls[0].op.cp_slot, SlotId(0));
+  EXPECT_EQ(plan.calls[0].op.ring_step, 1u);
+  EXPECT_EQ(plan.programs[0].inputs[0].cp_slot, SlotId(0));
+  EXPECT_EQ(parse_plan(to_text(plan)), plan);
+}
+
 TEST(PlanText, ReadsViewsAsRectanglesOfTheDeclaredShape) {
   const Plan plan = parse_plan(kTwoRanks);
   // y[0:2] of a 4x8 buffer: two rows of eight, pitch eight.

@@ -168,6 +168,31 @@ TEST(Flash, BackwardOfFewHeadsTakesItsLongestRow) {
   EXPECT_NEAR(cost.time.value, 2e-6 + 8 * 10.0 * 128 * 128 * 128 / 0.4e12, 1e-12);
 }
 
+// A sequence of 2,048 over two context-parallel ranks: queries 1,024, two chunks of 4 rows of tiles
+// out of 16. Over all keys: 3 whole chunks of 16 tiles and two triangles of 10, half of the 136
+// tiles of the whole sequence. As a ring: 36 over the own keys and 32 over the other rank's.
+TEST(Flash, ContextParallelRanksShareTheWorkEvenly) {
+  const Device device = round_device();
+  const auto tiles = [&](std::int64_t s, std::int64_t u, bool cut, std::uint32_t step) {
+    Op op = attention(OpKind::FlashForward, 2, 100, s, 128, true);
+    op.dims[4] = u;
+    if (cut) op.cp_slot = SlotId(0);
+    op.ring_step = step;
+    const double tile = 200 * 4.0 * 128 * 128 * 128 / 50e12;
+    return (flash_cost(device, op, Bytes(0)).time.value - 2e-6) / tile;
+  };
+  EXPECT_NEAR(tiles(2048, 2048, false, 0), 136, 1e-6);
+  EXPECT_NEAR(tiles(1024, 2048, true, 0), 68, 1e-6);
+  EXPECT_NEAR(tiles(1024, 1024, true, 0), 36, 1e-6);
+  EXPECT_NEAR(tiles(1024, 1024, true, 1), 32, 1e-6);
+}
+
+// Joining 1 MB of context and 0.1 MB of log-sum-exp to as much: read both, write one: 3.3 MB.
+TEST(Flash, MergesAtTheSpeedOfMemory) {
+  Op op{.kind = OpKind::AttentionMerge, .dtype = DType::Bf16, .out = DType::Bf16};
+  EXPECT_EQ(moved_bytes(op, Bytes(1'100'000), Bytes(1'100'000)).value, 3'300'000);
+}
+
 TEST(Flash, PricesKernelsTheDeviceLacksAndSaysSo) {
   Op op = attention(OpKind::FlashForward, 2, 100, 1024, 128, true);
   const Cost known = flash_cost(round_device(), op, Bytes(0));

@@ -33,6 +33,11 @@ TEST(Activations, EqualKorthikantisTable) {
   EXPECT_NEAR(bytes(), 34.0 / 8, 1e-9);
   shape.recompute = Recompute::Full;
   EXPECT_NEAR(bytes(), 2.0, 1e-9);
+  // A context-parallel rank has 1 / cp of the tokens; each still meets all keys.
+  shape.cp = 4;
+  EXPECT_NEAR(bytes(), 2.0 / 4, 1e-9);
+  shape = {.sequence = 2048, .micro_batch = 4, .cp = 4};
+  EXPECT_NEAR(bytes(), (34 + scores) / 4, 1e-9);
 }
 
 // The same paper prints 9.56 GiB of activations for this run (48 layers): 34/8 x 50,331,648 x 48 =

@@ -23,14 +23,18 @@ Transformer model_of(const World& w) {
 
 // Activations that live from forward into backward, of layer 1: those allocated by its forward and
 // freed after the first backward operation, and its input, which the layer before it made.
-std::int64_t kept(const World& w, std::int32_t tp, bool sp, Recompute recompute) {
+std::int64_t kept(const World& w, std::int32_t tp, bool sp, Recompute recompute,
+                  std::int32_t cp = 1, ContextComm comm = ContextComm::AllGather) {
   Layout layout;
   layout.tp = tp;
   layout.sp = sp;
+  layout.cp = cp;
+  layout.cp_comm = comm;
   layout.micro_batch = w.b;
   layout.recompute = recompute;
   Job job = tiny_job(w.b);
   job.sequence = w.s;
+  if (cp > 1) job.attention = AttentionKernel::Flash2;
   const Plan plan = plan_of(model_of(w), layout, job);
   std::vector<char> live(plan.buffers.size(), 0);
   std::int64_t bytes = 0;
@@ -75,6 +79,18 @@ TEST(ActivationMemory, WithRecomputation) {
   const World w;
   EXPECT_EQ(kept(w, 2, true, Recompute::Selective), w.s * w.b * w.h * 34 / w.t);
   EXPECT_EQ(kept(w, 1, false, Recompute::Full), w.s * w.b * w.h * 2);
+}
+
+// Context parallelism with a flash kernel: 1 / cp of everything, and a log-sum-exp of 4 bytes for
+// each query and head. Keys and values are gathered, or passed on, again in the backward pass.
+// Traded heads keep the context twice: for the kernel and for the projection.
+TEST(ActivationMemory, WithContextParallelism) {
+  const World w;
+  const std::int64_t sums = 4 * w.a * w.s * w.b / 2, rest = w.s * w.b * w.h * 34 / 2;
+  EXPECT_EQ(kept(w, 1, false, Recompute::None, 2, ContextComm::AllGather), rest + sums);
+  EXPECT_EQ(kept(w, 1, false, Recompute::None, 2, ContextComm::Ring), rest + sums);
+  EXPECT_EQ(kept(w, 1, false, Recompute::None, 2, ContextComm::AllToAll),
+            rest + sums + w.s * w.b * w.h * 2 / 2);
 }
 
 }  // namespace

@@ -30,6 +30,13 @@ TEST(Feasibility, RefusesWhatCannotBe) {
   EXPECT_EQ(reason({.dp = 4, .zero = 3, .hsdp_group = 3}),
             "hsdp_group 3 does not divide dp x cp (4)");
   EXPECT_EQ(reason({.dp = 4, .zero = 1, .hsdp_group = 2}), "hybrid sharding needs ZeRO 2 or 3");
+  EXPECT_EQ(reason({.cp = 2, .cp_comm = ContextComm::Ring}),
+            "the ring exchange joins parts of attention by their log-sum-exp, which unfused "
+            "attention does not keep");
+  EXPECT_EQ(reason({.tp = 4, .cp = 2, .cp_comm = ContextComm::AllToAll}),
+            "the all-to-all exchange trades heads for tokens: cp 2 does not divide the 1 "
+            "key/value heads of a tensor-parallel rank");
+  EXPECT_EQ(reason({.zero = 3}), "not lowered yet: ZeRO 3");
   EXPECT_EQ(reason({.sp = true}), "sequence parallelism needs tp > 1");
   EXPECT_EQ(reason({.pp = 2, .schedule = Schedule::None}), "pp 2 needs a schedule");
   EXPECT_EQ(reason({.pp = 2, .vpp = 2, .schedule = Schedule::Interleaved}, 3),

@@ -47,6 +47,28 @@ TEST(Lowering, CollectivesOfASequenceParallelLayer) {
   EXPECT_EQ(collectives(plan, OpKind::ReduceScatter), 2 + 2);
 }
 
+// Context parallelism over 2 ranks, a layer. Gathered: keys and values before the kernel, again
+// before its backward, and their gradients scattered. Traded: q, k, v and the context, forward and
+// backward. Ring: one message of keys and values each way, and backward two of their gradients.
+TEST(Lowering, ExchangesOfAContextParallelLayer) {
+  const auto of_layer = [](ContextComm comm, OpKind kind) {
+    Layout layout = layout_of(1, 1, 1);
+    layout.cp = 2;
+    layout.cp_comm = comm;
+    Job job = tiny_job(2);
+    job.attention = AttentionKernel::Flash2;
+    return collectives(plan_of(tiny_gpt(), layout, job), kind);
+  };
+  EXPECT_EQ(of_layer(ContextComm::AllGather, OpKind::AllGather), 1 + 1);
+  EXPECT_EQ(of_layer(ContextComm::AllGather, OpKind::ReduceScatter), 1);
+  EXPECT_EQ(of_layer(ContextComm::AllGather, OpKind::FlashBackward), 1);
+  EXPECT_EQ(of_layer(ContextComm::AllToAll, OpKind::AllToAll), 2 + 2);
+  EXPECT_EQ(of_layer(ContextComm::Ring, OpKind::SendTo), 1 + 3);
+  EXPECT_EQ(of_layer(ContextComm::Ring, OpKind::RecvFrom), 1 + 3);
+  EXPECT_EQ(of_layer(ContextComm::Ring, OpKind::FlashForward), 2);
+  EXPECT_EQ(of_layer(ContextComm::Ring, OpKind::AttentionMerge), 1);
+}
+
 TEST(Lowering, StacksDifferInPointwiseKernels) {
   const auto forward = [](const char* stack, double dropout) {
     Transformer model = tiny_gpt();
@@ -192,28 +214,44 @@ TEST(Lowering, PipelineMessages) {
   EXPECT_EQ(message_elements(false, "megatron-lm-2021"), std::set<std::int64_t>{16});
 }
 
+/// Ranks of the communicator, or the peer, that a slot of a rank means.
+std::vector<std::uint32_t> members(const Plan& plan, std::uint32_t rank, const char* slot) {
+  const Program& program = plan.program_of(RankId(rank));
+  std::vector<std::uint32_t> list;
+  for (std::uint32_t s = 0; s < program.slots.size(); ++s) {
+    if (program.slots[s].name != slot) continue;
+    if (program.slots[s].peer) return {plan.ranks[rank].slots[s]};
+    for (const RankId m : plan.communicators[plan.ranks[rank].slots[s]].members) {
+      list.push_back(m.value);
+    }
+  }
+  return list;
+}
+
 // Rank order tp, cp, dp, pp: rank 3 of tp 2, dp 2, pp 2 is tp 1, dp 1, stage 0.
 TEST(Lowering, RanksFormTheirCommunicators) {
   const Plan plan = plan_of(tiny_gpt(), layout_of(2, 2, 2), tiny_job(4));
-  const auto members = [&](std::uint32_t rank, const char* slot) {
-    const Program& program = plan.program_of(RankId(rank));
-    for (std::uint32_t s = 0; s < program.slots.size(); ++s) {
-      if (program.slots[s].name != slot) continue;
-      std::vector<std::uint32_t> list;
-      if (program.slots[s].peer) return std::vector{plan.ranks[rank].slots[s]};
-      for (const RankId m : plan.communicators[plan.ranks[rank].slots[s]].members) {
-        list.push_back(m.value);
-      }
-      return list;
-    }
-    return std::vector<std::uint32_t>{};
-  };
-  EXPECT_EQ(members(3, "tp"), (std::vector<std::uint32_t>{2, 3}));
-  EXPECT_EQ(members(3, "dp"), (std::vector<std::uint32_t>{1, 3}));
-  EXPECT_EQ(members(3, "next"), (std::vector<std::uint32_t>{7}));
-  EXPECT_EQ(members(7, "previous"), (std::vector<std::uint32_t>{3}));
-  EXPECT_EQ(members(3, "embedding"), (std::vector<std::uint32_t>{3, 7}));
-  EXPECT_EQ(members(3, "grad_norm"), (std::vector<std::uint32_t>{2, 3, 6, 7}));
+  EXPECT_EQ(members(plan, 3, "tp"), (std::vector<std::uint32_t>{2, 3}));
+  EXPECT_EQ(members(plan, 3, "dp"), (std::vector<std::uint32_t>{1, 3}));
+  EXPECT_EQ(members(plan, 3, "next"), (std::vector<std::uint32_t>{7}));
+  EXPECT_EQ(members(plan, 7, "previous"), (std::vector<std::uint32_t>{3}));
+  EXPECT_EQ(members(plan, 3, "embedding"), (std::vector<std::uint32_t>{3, 7}));
+  EXPECT_EQ(members(plan, 3, "grad_norm"), (std::vector<std::uint32_t>{2, 3, 6, 7}));
+}
+
+// tp 2, cp 2, dp 2: rank 3 is tp 1, cp 1, dp 0. Gradients are summed over cp and dp.
+TEST(Lowering, ContextParallelRanksAreReplicasOfTheWeights) {
+  Layout layout = layout_of(2, 1, 2);
+  layout.cp = 2;
+  layout.cp_comm = ContextComm::Ring;
+  Job job = tiny_job(4);
+  job.attention = AttentionKernel::Flash2;
+  const Plan plan = plan_of(tiny_gpt(), layout, job);
+  EXPECT_EQ(members(plan, 3, "cp"), (std::vector<std::uint32_t>{1, 3}));
+  EXPECT_EQ(members(plan, 3, "dp"), (std::vector<std::uint32_t>{1, 3, 5, 7}));
+  EXPECT_EQ(members(plan, 3, "cp_next"), (std::vector<std::uint32_t>{1}));
+  EXPECT_EQ(members(plan, 7, "cp_previous"), (std::vector<std::uint32_t>{5}));
+  EXPECT_EQ(plan.programs[0].inputs.at(0).sequence, job.sequence / 2);
 }
 
 }  // namespace
