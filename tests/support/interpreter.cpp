@@ -406,12 +406,7 @@ class Machine {
               .reads = {},
               .writes = {},
               .member = world_.member(rank, op.slot),
-<<<<<<< HEAD
               .members = world_.members(rank, op.slot),
-              .cp_member = world_.member(rank, op.cp_slot),
-              .cp_members = world_.members(rank, op.cp_slot),
-=======
->>>>>>> cp
               .step = item.body + 1,
               .options = world_.options,
               .cp_member = world_.member(rank, op.cp_slot),

@@ -149,15 +149,9 @@ Results read_out(const World& world);
 struct Work {
   const Op& op;
   std::vector<std::vector<double>> reads, writes;
-<<<<<<< HEAD
   std::int64_t member = 0;   // index in op.slot: vocabulary shards, token shards, heads
   std::int64_t members = 1;  // of op.slot
-  std::int64_t cp_member = 0, cp_members = 1;  // in op.cp_slot
-  int step = 1;                                // of Adam
-=======
-  std::int64_t member = 0;  // index in op.slot: vocabulary shards, token shards
-  int step = 1;             // of Adam
->>>>>>> cp
+  int step = 1;              // of Adam
   const InterpretOptions& options;
   std::int64_t cp_member = 0, cp_members = 1;  // in op.cp_slot
 };

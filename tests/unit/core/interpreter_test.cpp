@@ -156,7 +156,6 @@ TEST(InterpreterKernels, FlashEqualsUnfusedAndItsGradientsAreSlopes) {
   expect_near(run(op(OpKind::AttentionGradValue), {probs, grad}, {k_size})[0], grads[2], "dV");
 }
 
-<<<<<<< HEAD
 // ALiBi of one query that sees two keys, all products 0: the bias of key 1 is the head's slope. Two
 // heads: 2^-4 and 2^-8, whichever rank has them; a third continues with the first of four, 2^-2.
 TEST(InterpreterKernels, AlibiSlopesFollowTheGlobalHead) {
@@ -169,7 +168,8 @@ TEST(InterpreterKernels, AlibiSlopesFollowTheGlobalHead) {
   EXPECT_THAT(biases(2, 0, 1), ElementsAre(0.0, 1.0 / 16, 0.0, 1.0 / 256));
   EXPECT_THAT(biases(1, 1, 2), ElementsAre(0.0, 1.0 / 256));
   EXPECT_THAT(biases(3, 0, 1), ElementsAre(0.0, 1.0 / 16, 0.0, 1.0 / 256, 0.0, 1.0 / 4));
-=======
+}
+
 /// Rows of a matrix of eight rows that context-parallel rank `member` of two holds: chunks 0 and 3,
 /// or 1 and 2, of two rows each.
 Array cut(const Array& whole, std::int64_t member) {
@@ -187,7 +187,7 @@ std::vector<Array> run_part(Op op, const std::vector<Array>& reads, std::vector<
                             std::int64_t member) {
   op.cp_slot = SlotId(0);
   const InterpretOptions options;
-  Work work{op, reads, std::move(writes), 0, 1, options, member, 2};
+  Work work{op, reads, std::move(writes), 0, 1, 1, options, member, 2};
   interpreted::compute(work);
   return work.writes;
 }
@@ -244,7 +244,6 @@ TEST(InterpreterKernels, PartsOfContextParallelAttentionMakeTheWhole) {
   expect_near(dv, whole_grads[2], "dV");
   expect_near(ring_dk[0], cut(dk, 0), "dK around the ring");
   expect_near(ring_dk[1], cut(dk, 1), "dK around the ring");
->>>>>>> cp
 }
 
 TEST(InterpreterKernels, RopeTurnsBackAndLeavesTheFirstPositionAndValuesAlone) {

@@ -25,7 +25,7 @@ TEST(Feasibility, RefusesWhatCannotBe) {
   EXPECT_EQ(reason({.tp = 2, .pp = 2, .dp = 2}, 4, 4),
             "the layout needs 8 GPUs, the cluster has 4");
   EXPECT_EQ(reason({.dp = 3}, 4), "micro_batch x dp (3) does not divide the global batch (4)");
-  EXPECT_EQ(reason({.cp = 2}), "not lowered yet: context parallelism");
+  EXPECT_EQ(reason({.cp = 5}), "cp 5 cuts a sequence into 10 chunks, which does not divide it (4)");
   EXPECT_EQ(reason({.dp = 4, .zero = 4}), "there is no ZeRO level 4");
   EXPECT_EQ(reason({.dp = 4, .zero = 3, .hsdp_group = 3}),
             "hsdp_group 3 does not divide dp x cp (4)");
@@ -36,7 +36,6 @@ TEST(Feasibility, RefusesWhatCannotBe) {
   EXPECT_EQ(reason({.tp = 4, .cp = 2, .cp_comm = ContextComm::AllToAll}),
             "the all-to-all exchange trades heads for tokens: cp 2 does not divide the 1 "
             "key/value heads of a tensor-parallel rank");
-  EXPECT_EQ(reason({.zero = 3}), "not lowered yet: ZeRO 3");
   EXPECT_EQ(reason({.sp = true}), "sequence parallelism needs tp > 1");
   EXPECT_EQ(reason({.pp = 2, .schedule = Schedule::None}), "pp 2 needs a schedule");
   EXPECT_EQ(reason({.pp = 2, .vpp = 2, .schedule = Schedule::Interleaved}, 3),
