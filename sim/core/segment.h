@@ -72,8 +72,9 @@ struct StageSegments {
 struct Lowered {
   Plan plan;
   Layout layout;
-  bool blocking_messages = false;  // the host waits for pipeline messages after every pass
-  std::int32_t micro_batches = 0;  // per data-parallel rank
+  bool blocking_messages = false;      // the host waits for pipeline messages after every pass
+  bool recompute_stops_early = false;  // nothing is recomputed that no backward operation reads
+  std::int32_t micro_batches = 0;      // per data-parallel rank
   std::vector<StageSegments> stages;
 };
 

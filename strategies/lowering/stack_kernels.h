@@ -30,7 +30,9 @@ struct StackKernels {
       true;  // the input gradient's collective runs under the weight gradient
   bool overlap_grad_reduce = true;  // can reduce gradient buckets under the backward pass
   bool scatter_gather_pipeline =
-      false;  // a pipeline message is sent as 1/tp and gathered on arrival
+      false;                           // a pipeline message is sent as 1/tp and gathered on arrival
+  bool recompute_stops_early = false;  // torch's non-reentrant checkpoint: what follows the last
+                                       // tensor backward needs is left out
   Messages messages = Messages::OverlappedIfInterleaved;
 };
 

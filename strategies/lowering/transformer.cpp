@@ -351,6 +351,7 @@ Outcome<Lowered> lower(const Transformer& model, const Cluster& cluster, const L
   Lowered lowered{.plan = {},
                   .layout = layout,
                   .blocking_messages = mj.blocking_messages(),
+                  .recompute_stops_early = mj.kernels.recompute_stops_early,
                   .micro_batches = mj.micro_batches,
                   .stages = {}};
   std::vector<StageWiring> wiring;

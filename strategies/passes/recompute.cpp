@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "sim/core/plan_builder.h"
 
@@ -26,9 +27,11 @@ class Repetition {
     }
   }
 
-  void whole(const Segment& forward, Segment& backward) {
+  // `stop_early`: without the operations whose results nobody reads.
+  void whole(const Segment& forward, Segment& backward, bool stop_early) {
     std::vector<SegmentOp> repeated = clone(forward, 0, forward.ops.size());
     remap(backward);
+    if (stop_early) drop_unread(repeated, backward);
     backward.ops.insert(backward.ops.begin(), repeated.begin(), repeated.end());
   }
 
@@ -70,6 +73,25 @@ class Repetition {
     return repeated;
   }
 
+  void drop_unread(std::vector<SegmentOp>& repeated, const Segment& backward) const {
+    std::set<BufferId> read;
+    const auto add_reads = [&](const SegmentOp& op) {
+      for (const View& v : builder_.plan().calls[op.call.value].reads) read.insert(v.buffer);
+    };
+    for (const SegmentOp& op : backward.ops) add_reads(op);
+    std::vector<SegmentOp> kept;
+    for (auto op = repeated.rbegin(); op != repeated.rend(); ++op) {
+      const std::vector<View>& writes = builder_.plan().calls[op->call.value].writes;
+      if (std::none_of(writes.begin(), writes.end(),
+                       [&](const View& v) { return read.contains(v.buffer); })) {
+        continue;
+      }
+      add_reads(*op);
+      kept.push_back(*op);
+    }
+    repeated.assign(kept.rbegin(), kept.rend());
+  }
+
   void refresh(BufferId original) {
     const Buffer& buffer = builder_.plan().buffers[original.value];
     if (!buffer.framed || fresh_.contains(original)) return;
@@ -97,7 +119,7 @@ class Repetition {
   std::map<BufferId, BufferId> fresh_;
 };
 
-void recompute_chunk(PlanBuilder& builder, const Layout& layout, Chunk& chunk) {
+void recompute_chunk(PlanBuilder& builder, const Layout& layout, bool stop_early, Chunk& chunk) {
   std::int32_t index = 0;
   for (const Segment& forward : chunk.forward) {
     if (forward.phase != Phase::Forward || forward.layer < 0) continue;
@@ -108,9 +130,9 @@ void recompute_chunk(PlanBuilder& builder, const Layout& layout, Chunk& chunk) {
     switch (layout.recompute) {
       case Recompute::None: break;
       case Recompute::Selective: repetition.attention_core(forward, *backward); break;
-      case Recompute::Full: repetition.whole(forward, *backward); break;
+      case Recompute::Full: repetition.whole(forward, *backward, stop_early); break;
       case Recompute::Block:
-        if (index < layout.recompute_layers) repetition.whole(forward, *backward);
+        if (index < layout.recompute_layers) repetition.whole(forward, *backward, stop_early);
         break;
     }
     ++index;
@@ -123,7 +145,8 @@ Lowered recompute(Lowered lowered) {
   if (lowered.layout.recompute == Recompute::None) return lowered;
   PlanBuilder builder(std::move(lowered.plan));
   for (StageSegments& stage : lowered.stages) {
-    for (Chunk& chunk : stage.chunks) recompute_chunk(builder, lowered.layout, chunk);
+    for (Chunk& chunk : stage.chunks)
+      recompute_chunk(builder, lowered.layout, lowered.recompute_stops_early, chunk);
   }
   lowered.plan = std::move(builder).take();
   return lowered;
