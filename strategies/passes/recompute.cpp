@@ -10,11 +10,13 @@ namespace {
 
 bool is_attention_core(OpKind kind) {
   return kind == OpKind::AttentionScores || kind == OpKind::SoftmaxForward ||
-         kind == OpKind::AttentionContext;
+         kind == OpKind::AttentionContext || kind == OpKind::FlashForward ||
+         kind == OpKind::AttentionMerge;
 }
 
 bool is_attention_backward(OpKind kind) {
-  return kind == OpKind::AttentionGradProbs || kind == OpKind::AttentionGradValue;
+  return kind == OpKind::AttentionGradProbs || kind == OpKind::AttentionGradValue ||
+         kind == OpKind::FlashBackward;
 }
 
 // Repeats operations of one forward segment in the backward segment of the same layer.
@@ -98,6 +100,7 @@ class Repetition {
 };
 
 void recompute_chunk(PlanBuilder& builder, const Layout& layout, Chunk& chunk) {
+  const std::int32_t stage = chunk.index % layout.pp;
   std::int32_t index = 0;
   for (const Segment& forward : chunk.forward) {
     if (forward.phase != Phase::Forward || forward.layer < 0) continue;
@@ -110,7 +113,7 @@ void recompute_chunk(PlanBuilder& builder, const Layout& layout, Chunk& chunk) {
       case Recompute::Selective: repetition.attention_core(forward, *backward); break;
       case Recompute::Full: repetition.whole(forward, *backward); break;
       case Recompute::Block:
-        if (index < layout.recompute_layers) repetition.whole(forward, *backward);
+        if (index < layout.recomputed_layers(stage)) repetition.whole(forward, *backward);
         break;
     }
     ++index;
