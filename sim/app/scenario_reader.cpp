@@ -183,7 +183,7 @@ Job read_job(const Json& json) {
   job.precision.params = read_word(precision, "params", DType::Bf16);
   job.precision.grads = read_word(precision, "grads", DType::F32);
   job.precision.recipe = read_word(precision, "recipe", usual_recipe(job.precision.compute));
-  job.precision.master = precision.value("master", "fp32") != "none";
+  job.precision.master = precision.value("master", true);
   job.lora_rank = json.value("lora_rank", 0);
   job.fused_cross_entropy = json.value("fused_cross_entropy", false);
   job.cuda_graph = json.value("cuda_graph", false);

@@ -252,7 +252,7 @@ void check_precision(const ScenarioDocument& d, const Precision& p) {
   if (!p.master) {
     throw d.error(d.blame({"/job/precision/params", "/job/precision/master"}),
                   "does not fit: params fp8 are cast from a master copy",
-                  "set params to bf16, or master to fp32");
+                  "set params to bf16, or master to true");
   }
 }
 

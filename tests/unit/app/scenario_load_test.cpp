@@ -115,7 +115,7 @@ TEST(LoadScenario, ChoosesTheScheduleThatFits) {
 
 TEST(LoadScenario, ReadsWhatTheJobKeepsAndFuses) {
   const Scenario s = parse_scenario(kTinyScenario, "tiny.json",
-                                    {"job.precision.master=none", "job.optimizer=sgd",
+                                    {"job.precision.master=false", "job.optimizer=sgd",
                                      "job.fused_cross_entropy=true", "job.cuda_graph=true"});
   EXPECT_FALSE(s.job.precision.master);
   EXPECT_EQ(s.job.optimizer, Optimizer::Sgd);
