@@ -20,6 +20,15 @@ LayerFlops layer_flops(const Transformer& model, double s, FlopsConvention conve
   return {2.0 * s * weights, 4.0 * pairs * static_cast<double>(model.query_width())};
 }
 
+// Low-rank adapters of one layer: thin products of rank r beside qkv, proj, fc1 and fc2.
+double adapter_flops(const Transformer& model, double s, std::int64_t rank) {
+  const double h = static_cast<double>(model.hidden);
+  const double widths =
+      static_cast<double>(model.qkv_width() + model.query_width() + model.fc1_width() + model.ffn) +
+      4.0 * h;
+  return 2.0 * s * static_cast<double>(rank) * widths;
+}
+
 // Layers whose whole forward pass runs twice.
 double fully_recomputed_layers(const Transformer& model, const Layout& layout) {
   switch (layout.recompute) {
@@ -28,8 +37,10 @@ double fully_recomputed_layers(const Transformer& model, const Layout& layout) {
     case Recompute::Full: return static_cast<double>(model.layers);
     case Recompute::Block: {
       double layers = 0.0;
-      for (std::int32_t of_chunk : layout.layers_per_chunk(model.layers)) {
-        layers += std::min(of_chunk, layout.recompute_layers);
+      const std::vector<std::int32_t> per_chunk = layout.layers_per_chunk(model.layers);
+      for (std::size_t c = 0; c < per_chunk.size(); ++c) {
+        const std::int32_t stage = static_cast<std::int32_t>(c) % layout.pp;
+        layers += std::min(per_chunk[c], layout.recomputed_layers(stage));
       }
       return layers;
     }
@@ -47,10 +58,14 @@ IterationFlops iteration_flops(const Transformer& model, const Job& job, const L
   const double layers = static_cast<double>(model.layers);
   const double head =
       2.0 * s * static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
-  const double forward = layers * (layer.linear + layer.attention) + head;
+  const double adapters = layers * adapter_flops(model, s, job.lora_rank);
+  const double forward = layers * (layer.linear + layer.attention) + head + adapters;
+  // Frozen weights have no gradients: their backward pass is the input's alone.
+  const double frozen = job.lora_rank > 0 ? layers * layer.linear + head : 0.0;
+  const double all = 3.0 * forward - frozen;
   double again = fully_recomputed_layers(model, layout) * (layer.linear + layer.attention);
   if (layout.recompute == Recompute::Selective) again = layers * layer.attention;
-  return {Flops(samples * 3.0 * forward), Flops(samples * (3.0 * forward + again))};
+  return {Flops(samples * all), Flops(samples * (all + again))};
 }
 
 std::string_view flops_convention_text(FlopsConvention convention) {

@@ -2,9 +2,10 @@
 //
 // Model FLOPs are 3 x the forward pass (backward = 2 x forward): every linear layer 2 x tokens x
 // weights, attention 4 s u d per head and sample, LM head 2 x tokens x h x v. Embedding, norms and
-// softmax count nothing. Two conventions for attention: Megatron counts the full s x s square, the
-// causal one only what the mask leaves, s (s + 1) / 2. Hardware FLOPs add what the layout
-// recomputes; a flash kernel's own recomputation of the scores is not counted, as usual.
+// softmax count nothing. With low-rank adapters the frozen weights count 2 x their forward pass.
+// Two conventions for attention: Megatron counts the full s x s square, the causal one only what
+// the mask leaves, s (s + 1) / 2. Hardware FLOPs add what the layout recomputes; a flash kernel's
+// own recomputation of the scores is not counted, as usual.
 //
 // With h = heads x head size, ffn = 4h, and the full square this is the formula of Narayanan et al.
 // (SC 2021): 72 B s l h^2 (1 + s/6h + V/12lh), with full recomputation

@@ -114,9 +114,13 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
     case OpKind::CrossEntropyBackward:
     case OpKind::Add:
     case OpKind::CastCopy:
+    case OpKind::Quantize:
+    case OpKind::AbsMax:
     case OpKind::Zero:
     case OpKind::SumOfSquares:
     case OpKind::AdamStep:
+    case OpKind::LambStep:
+    case OpKind::SgdStep:
       cost = memory_bound_cost(device, op, read, written);
       factor = stack_.factor(Factor::MemoryBound);
       break;

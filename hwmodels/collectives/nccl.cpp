@@ -13,8 +13,8 @@ namespace {
 
 // 80 % of single-node rows lie within these factors of a three-line fit, widened by what NCCL's
 // constants add.
-// A gradient norm or a loss: it takes nanoseconds on any link, its latency microseconds. Without flows
-// all members are alike, which folding uses.
+// A gradient norm or a loss: it takes nanoseconds on any link, its latency microseconds. Without
+// flows all members are alike, which folding uses.
 constexpr Bytes kLatencyOnly{64};
 
 constexpr double kLow = 0.85, kHigh = 1.25;
@@ -89,9 +89,13 @@ double ring_bytes(OpKind kind, double bytes, double n) {
     case OpKind::CrossEntropyBackward:
     case OpKind::Add:
     case OpKind::CastCopy:
+    case OpKind::Quantize:
+    case OpKind::AbsMax:
     case OpKind::Zero:
     case OpKind::SumOfSquares:
     case OpKind::AdamStep:
+    case OpKind::LambStep:
+    case OpKind::SgdStep:
     case OpKind::CpuAdam:
     case OpKind::Opaque:
     case OpKind::CopyBytes: GPUTWIN_CHECK(false, "only communication has a schedule");

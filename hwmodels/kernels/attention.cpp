@@ -53,9 +53,13 @@ GemmShape product_shape(const Op& op) {
     case OpKind::CrossEntropyBackward:
     case OpKind::Add:
     case OpKind::CastCopy:
+    case OpKind::Quantize:
+    case OpKind::AbsMax:
     case OpKind::Zero:
     case OpKind::SumOfSquares:
     case OpKind::AdamStep:
+    case OpKind::LambStep:
+    case OpKind::SgdStep:
     case OpKind::CpuAdam:
     case OpKind::Opaque:
     case OpKind::AllReduce:

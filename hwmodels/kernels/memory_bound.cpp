@@ -13,6 +13,7 @@ constexpr double kOpaqueShareOfPeak = 0.7;  // what large GEMMs and convolutions
 constexpr double kCpuAdamPerCore = 60e6;    // elements per second and core, vectorised
 constexpr double kDramEfficiency = 0.6;
 constexpr std::int64_t kCpuAdamBytes = 28;
+constexpr std::int64_t kLambPasses = 5;  // update written; weight and update read twice
 
 Bytes bytes_of(std::int64_t elements, DType dtype) {
   return Bytes((elements * bits(dtype) + 7) / 8);
@@ -39,10 +40,13 @@ Access access_of(OpKind kind) {
     case OpKind::PositionGrad:
     case OpKind::LogitsMax:
     case OpKind::LossFromSums:
+    case OpKind::AbsMax:
     case OpKind::SumOfSquares: return Access::Reduction;
     case OpKind::EmbeddingForward:
     case OpKind::EmbeddingBackward: return Access::Gather;
-    case OpKind::AdamStep: return Access::Optimizer;
+    case OpKind::AdamStep:
+    case OpKind::LambStep:
+    case OpKind::SgdStep: return Access::Optimizer;
     case OpKind::ActivationForward:
     case OpKind::ActivationBackward:
     case OpKind::AttentionMerge:
@@ -52,6 +56,7 @@ Access access_of(OpKind kind) {
     case OpKind::PositionAdd:
     case OpKind::Add:
     case OpKind::CastCopy:
+    case OpKind::Quantize:
     case OpKind::Zero:
     case OpKind::Opaque: return Access::Elementwise;
     case OpKind::Gemm:
@@ -125,7 +130,12 @@ Bytes moved_bytes(const Op& op, Bytes read, Bytes written) {
     return read + written + mask_bytes(op, rows_times_width);
   }
   if (op.kind == OpKind::AttentionMerge) return read + written + written;
-  if (op.kind == OpKind::AdamStep) return read + written + bytes_of(3 * d[0], DType::F32);
+  // `out` is the format of the states; they are read before they are written.
+  if (op.kind == OpKind::AdamStep) return read + written + bytes_of(3 * d[0], op.out);
+  if (op.kind == OpKind::SgdStep) return read + written + bytes_of(2 * d[0], op.out);
+  if (op.kind == OpKind::LambStep) {
+    return read + written + bytes_of(3 * d[0], op.out) + bytes_of(kLambPasses * d[0], DType::F32);
+  }
   return read + written;
 }
 
@@ -133,7 +143,9 @@ Cost memory_bound_cost(const Device& device, const Op& op, Bytes read, Bytes wri
   const double efficiency = efficiency_of(device.memory_bound, access_of(op.kind));
   Cost cost = streaming_cost(device, moved_bytes(op, read, written), efficiency);
   cost.model = "memory-bound: t0 + bytes / (efficiency x bandwidth)";
-  cost.op_class = op.kind == OpKind::AdamStep ? "optimizer" : "memory_bound";
+  const bool optimizer =
+      op.kind == OpKind::AdamStep || op.kind == OpKind::LambStep || op.kind == OpKind::SgdStep;
+  cost.op_class = optimizer ? "optimizer" : "memory_bound";
   return cost;
 }
 

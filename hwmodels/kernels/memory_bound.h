@@ -5,9 +5,10 @@
 //
 // `bytes` are those of the call's views, corrected where a kernel moves less or more than its views
 // span (moved_bytes): a causal softmax reads half of the scores; an embedding touches t rows of its
-// table; dropout reads or writes one mask byte per element; Adam reads back the states it writes;
-// accumulated matrices are read before they are written;
-// a merge of attention parts reads the part it adds to.
+// table; dropout reads or writes one mask byte per element; optimizers read back the states they
+// write; LAMB writes its update, then reads weight and update for their norms and again for the
+// step (Apex, multi_tensor_lamb.cu: two functors and multi_tensor_l2norm between them); accumulated
+// matrices are read before they are written; a merge of attention parts reads the part it adds to.
 // Source  operator tables: t0 + bytes/BW fits their element-wise, norm and softmax rows to 2 %
 //         median, 7 % mean.
 // Range   from 1 MB on; below it t0 dominates and one launch is as uncertain as the whole kernel.

@@ -111,6 +111,21 @@ std::array<Dim, 4> read_rank_order(const std::string& text) {
   return order;
 }
 
+/// One number for all stages or one per stage; empty if all are 0 or none is given.
+std::vector<std::int32_t> read_recompute_layers(const Json& layout) {
+  const auto found = layout.find("recompute_layers");
+  if (found == layout.end()) return {};
+  std::vector<std::int32_t> layers;
+  if (found->is_array()) {
+    layers = found->get<std::vector<std::int32_t>>();
+  } else {
+    layers = {found->get<std::int32_t>()};
+  }
+  const bool none =
+      std::all_of(layers.begin(), layers.end(), [](std::int32_t n) { return n == 0; });
+  return none ? std::vector<std::int32_t>{} : layers;
+}
+
 Schedule default_schedule(const Layout& layout) {
   if (layout.vpp > 1) return Schedule::Interleaved;
   return layout.pp == 1 ? Schedule::None : Schedule::OneFOneB;
@@ -167,6 +182,11 @@ Job read_job(const Json& json) {
   job.precision.compute = read_word(precision, "compute", DType::Bf16);
   job.precision.params = read_word(precision, "params", DType::Bf16);
   job.precision.grads = read_word(precision, "grads", DType::F32);
+  job.precision.recipe = read_word(precision, "recipe", usual_recipe(job.precision.compute));
+  job.precision.master = precision.value("master", true);
+  job.lora_rank = json.value("lora_rank", 0);
+  job.fused_cross_entropy = json.value("fused_cross_entropy", false);
+  job.cuda_graph = json.value("cuda_graph", false);
   job.optimizer = read_word(json, "optimizer", Optimizer::Adam);
   job.attention = read_word(json, "attention", AttentionKernel::Flash2);
   job.stack = json.value("stack", "megatron-core");
@@ -182,12 +202,13 @@ Layout read_layout(const Json& json) {
   l.cp = json.value("cp", 1);
   l.ep = json.value("ep", 1);
   l.sp = json.value("sp", false);
+  l.tp_overlap = read_word(json, "tp_overlap", TpOverlap::None);
   l.zero = json.value("zero", 0);
   l.hsdp_group = json.value("hsdp_group", 0);
   l.schedule = read_word(json, "schedule", default_schedule(l));
   l.micro_batch = json.value("micro_batch", std::int64_t{1});
-  l.recompute_layers = json.value("recompute_layers", 0);
-  const Recompute otherwise = l.recompute_layers > 0 ? Recompute::Block : Recompute::None;
+  l.recompute_layers = read_recompute_layers(json);
+  const Recompute otherwise = l.recompute_layers.empty() ? Recompute::None : Recompute::Block;
   l.recompute = read_word(json, "recompute", otherwise);
   l.stage_layers = json.value("stage_layers", std::vector<std::int32_t>{});
   l.rank_order = read_rank_order(json.value("rank_order", "tp-cp-dp-pp"));

@@ -99,6 +99,41 @@ void check_given_stage_layers(const ScenarioDocument& d, const Scenario& s, std:
   }
 }
 
+/// With recompute block one count of layers, or one per stage, none above a chunk of the stage.
+void check_recompute_layers(const ScenarioDocument& d, const Layout& l,
+                            const std::vector<std::int32_t>& per_chunk) {
+  const std::string key = "/layout/recompute_layers";
+  const std::vector<std::int32_t>& given = l.recompute_layers;
+  const bool any = std::any_of(given.begin(), given.end(), [](std::int32_t n) { return n > 0; });
+  if (l.recompute != Recompute::Block) {
+    if (!any) return;
+    throw d.error(key, fmt::format("has no meaning with recompute {}", to_string(l.recompute)),
+                  "set it to 0, or recompute to block");
+  }
+  const std::int32_t most = *std::max_element(per_chunk.begin(), per_chunk.end());
+  if (!any) {
+    throw d.error(
+        key, fmt::format("does not fit: recompute block takes 1 to {} layers of each chunk", most),
+        "nearest legal value: 1");
+  }
+  if (given.size() > 1 && given.size() != static_cast<std::size_t>(l.pp)) {
+    throw d.error(key, fmt::format("has {} entries for {} stages", given.size(), l.pp),
+                  fmt::format("write one number, or {} of them", l.pp));
+  }
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    std::int32_t largest = 0;
+    for (std::size_t c = 0; c < per_chunk.size(); ++c) {
+      const bool of_stage = given.size() == 1 || c % static_cast<std::size_t>(l.pp) == i;
+      if (of_stage) largest = std::max(largest, per_chunk[c]);
+    }
+    if (given[i] <= largest) continue;
+    const std::string entry = child_pointer(key, i);
+    throw d.error(d.has(entry) ? entry : key,
+                  fmt::format("does not fit: a chunk has at most {} layers", largest),
+                  fmt::format("nearest legal value: {}", largest));
+  }
+}
+
 void check_stages(const ScenarioDocument& d, const Scenario& s) {
   const Layout& l = s.layout;
   const std::int64_t layers = transformer(s).layers, chunks = std::int64_t{l.pp} * l.vpp;
@@ -111,19 +146,7 @@ void check_stages(const ScenarioDocument& d, const Scenario& s) {
                   fmt::format("makes {} chunks of {} layers", chunks, layers),
                   fmt::format("nearest legal value: {}", most));
   }
-  const std::vector<std::int32_t> per_chunk = l.layers_per_chunk(layers);
-  const std::int32_t largest = *std::max_element(per_chunk.begin(), per_chunk.end());
-  if (l.recompute == Recompute::Block && (l.recompute_layers < 1 || l.recompute_layers > largest)) {
-    throw d.error(
-        "/layout/recompute_layers",
-        fmt::format("does not fit: recompute block takes 1 to {} layers of each chunk", largest),
-        fmt::format("nearest legal value: {}", std::clamp(l.recompute_layers, 1, largest)));
-  }
-  if (l.recompute != Recompute::Block && l.recompute_layers > 0) {
-    throw d.error("/layout/recompute_layers",
-                  fmt::format("has no meaning with recompute {}", to_string(l.recompute)),
-                  "set it to 0, or recompute to block");
-  }
+  check_recompute_layers(d, l, l.layers_per_chunk(layers));
 }
 
 /// hsdp_group goes with zero 2 and 3 and divides dp x cp.
@@ -201,6 +224,36 @@ void check_batch(const ScenarioDocument& d, const Scenario& s) {
   }
   throw d.error(at, fmt::format("does not fit: {} does not divide global_batch ({})", what, batch),
                 number_advice(near, "change global_batch"));
+}
+
+/// The recipes that a format of matrix-multiply inputs takes, the usual one first.
+std::vector<Recipe> recipes_of(DType compute) {
+  if (compute == DType::F8) {
+    return {Recipe::Delayed, Recipe::Current, Recipe::Blockwise, Recipe::Rowwise,
+            Recipe::Tensorwise};
+  }
+  return {usual_recipe(compute)};
+}
+
+void check_precision(const ScenarioDocument& d, const Precision& p) {
+  const std::vector<Recipe> legal = recipes_of(p.compute);
+  if (std::find(legal.begin(), legal.end(), p.recipe) == legal.end()) {
+    throw d.error(d.blame({"/job/precision/recipe", "/job/precision/compute"}),
+                  fmt::format("does not fit: recipe {} with compute {}", to_string(p.recipe),
+                              to_string(p.compute)),
+                  fmt::format("set recipe to {}", to_string(legal.front())));
+  }
+  if (bits(p.params) >= 16) return;
+  if (p.compute != p.params) {
+    throw d.error(d.blame({"/job/precision/params", "/job/precision/compute"}),
+                  fmt::format("does not fit: params fp8 with compute {}", to_string(p.compute)),
+                  "set params to bf16, or compute to fp8");
+  }
+  if (!p.master) {
+    throw d.error(d.blame({"/job/precision/params", "/job/precision/master"}),
+                  "does not fit: params fp8 are cast from a master copy",
+                  "set params to bf16, or master to true");
+  }
 }
 
 void check_node_type(const ScenarioDocument& d, const NodeType& type, const std::string& at,
@@ -315,6 +368,7 @@ void check_cluster_rules(const ScenarioDocument& d, const Cluster& c) {
 
 void check_job_rules(const ScenarioDocument& d, const Scenario& s) {
   const Transformer& m = transformer(s);
+  check_precision(d, s.job.precision);
   if (m.positions == Positions::Learned && s.job.sequence > m.max_positions) {
     const bool by_model = d.blame({"/job/sequence", "/model/max_positions"}) != "/job/sequence";
     throw d.error(
@@ -329,6 +383,11 @@ void check_layout_rules(const ScenarioDocument& d, const Scenario& s) {
   const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
   if (std::any_of(s.name.begin(), s.name.end(), is_control)) {
     throw d.error("/name", "holds control characters", "use printable characters");
+  }
+  if (s.layout.tp_overlap != TpOverlap::None && !s.layout.sp) {
+    throw d.error(d.blame({"/layout/tp_overlap", "/layout/sp"}),
+                  "does not fit: only sequence parallelism has collectives to cut",
+                  "set sp to true, or tp_overlap to none");
   }
   check_schedule(d, s.layout);
   check_tensor_parallel(d, s);

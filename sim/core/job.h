@@ -25,6 +25,14 @@ constexpr int bits(DType d) {
   return 0;
 }
 
+/// Bytes of `elements` in memory and on links, with the scale factors of hardware blocks: a byte
+/// per 32 elements (MX) or per 16 (NVFP4). Source: OCP Microscaling 1.0, section 5; NVIDIA's NVFP4.
+constexpr std::int64_t stored_bytes(DType d, std::int64_t elements) {
+  const std::int64_t block = d == DType::Mxf8 ? 32 : d == DType::Nvf4 ? 16 : 0;
+  const std::int64_t scales = block > 0 ? (elements + block - 1) / block : 0;
+  return (elements * bits(d) + 7) / 8 + scales;
+}
+
 enum class Optimizer : std::uint8_t { Adam, AdamW, Sgd, Lamb };
 enum class AttentionKernel : std::uint8_t { Unfused, Flash1, Flash2, Flash3, Cudnn };
 
@@ -42,6 +50,23 @@ enum class Recipe : std::uint8_t {
   Rowwise,
   Tensorwise
 };
+
+/// The recipe of a format below 16 bits where none is named: Transformer Engine's own choice.
+constexpr Recipe usual_recipe(DType compute) {
+  switch (compute) {
+    case DType::F8: return Recipe::Delayed;
+    case DType::Mxf8: return Recipe::Mx;
+    case DType::Nvf4: return Recipe::Nvfp4;
+    case DType::F32:
+    case DType::Tf32:
+    case DType::F16:
+    case DType::Bf16:
+    case DType::I64:
+    case DType::I32:
+    case DType::U8: break;
+  }
+  return Recipe::None;
+}
 
 struct Precision {
   DType compute = DType::Bf16;   // matrix-multiply inputs

@@ -52,6 +52,11 @@ RankId Layout::rank(Coordinates c) const {
   return RankId(static_cast<std::uint32_t>(index));
 }
 
+std::int32_t Layout::recomputed_layers(std::int32_t stage) const {
+  if (recompute_layers.empty()) return 0;
+  return recompute_layers.at(recompute_layers.size() == 1 ? 0 : static_cast<std::size_t>(stage));
+}
+
 std::vector<std::int32_t> Layout::layers_per_chunk(std::int64_t model_layers) const {
   if (!stage_layers.empty()) return stage_layers;
   const std::int64_t n = chunks();

@@ -43,7 +43,8 @@ struct Layout {
   Schedule schedule = Schedule::OneFOneB;
   std::int64_t micro_batch = 1;  // samples
   Recompute recompute = Recompute::None;
-  std::int32_t recompute_layers = 0;  // with Block: the first layers of each chunk
+  // With Block: how many of the first layers of each chunk, by stage; one entry: of every stage.
+  std::vector<std::int32_t> recompute_layers{};
   std::vector<std::int32_t>
       stage_layers{};  // pp x vpp layer counts in model order; empty: as even as possible
   std::array<Dim, 4> rank_order{Dim::Tp, Dim::Cp, Dim::Dp, Dim::Pp};  // fastest first
@@ -63,6 +64,9 @@ struct Layout {
   std::int32_t degree(Dim d) const;
   Coordinates coordinates(RankId rank) const;
   RankId rank(Coordinates at) const;
+
+  /// Layers that Block recomputes at most in each chunk of a stage.
+  std::int32_t recomputed_layers(std::int32_t stage) const;
 
   /// Layers of each chunk in model order (size pp x vpp): `stage_layers`, or as even as possible
   /// with the remainder on the middle chunks (first and last also carry embedding and head).

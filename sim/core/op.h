@@ -36,10 +36,14 @@
 //  LossFromSums         {t}           max, sums                   loss+= [1]  summed x scale
 //  CrossEntropyBackward {t,v}         logits, max, sums, targets  dlogits x scale
 //  Add                  {n}           x, y                        z = x + y
-//  CastCopy             {n}           x [, more]                  y [, more]  also a plain copy
+//  CastCopy             {n}           x [, more]                  y = scale x [, more]  also a copy
+//  Quantize             {t,h}         x [, amax]                  y [, y or y^T] [, dbias+=]
+//  AbsMax               {n}           x                           amax [1]
 //  Zero                 {n}           -                           x = 0
 //  SumOfSquares         {n}           x                           s+= [1]
 //  AdamStep             {n}           grad, sumsq                 master, m, v, weight (also read)
+//  LambStep             {n}           grad, sumsq                 as AdamStep
+//  SgdStep              {n}           grad, sumsq                 master, momentum, weight
 //  CpuAdam              {n}                                       as AdamStep, on the host
 //  Opaque               {}            any                         any; cost: flops and bytes
 //  AllReduce            {n}           x                           x  in place (sum or max)
@@ -60,7 +64,7 @@
 //  3. With dropout > 0 a kernel also writes its mask (U8), and SoftmaxForward writes P, dropped P,
 //     mask; DropoutBackward and SoftmaxBackward read the mask last. CastCopy with dropout is a
 //     dropout alone.
-//  4. AdamStep without master copy (F32 weights) writes m, v, weight.
+//  4. Without master copy AdamStep and LambStep write m, v, weight, SgdStep momentum, weight.
 //  5. q, k and v are column ranges of one tensor [t, q | k | v]; each is sharded by heads on its
 //     own.
 //  6. Rows of [t, *] are ordered sample by sample. Rope turns the pairs (x, x + d/2) of the first a
@@ -82,6 +86,11 @@
 //     together, and gives this step's part of dQ, dK and dV.
 //  9. AttentionMerge joins attention over two sets of keys: L = log(exp L + exp L'), each O weighed
 //     by exp(its L - L). CastCopy with several reads copies read k to write k; n counts all.
+// 10. Quantize writes copies in a format of 8 or 4 bits: `trans_a` transposes the first, `trans_b`
+//     the second; with `accumulate` the last write is the sum over tokens, a bias gradient. To the
+//     interpreter 8- and 4-bit numbers are exact, scales 1, and a Hadamard transform, which the
+//     product over tokens undoes, the identity; and LAMB's trust ratio is 1.
+// 11. Frozen norms: NormBackward writes dx alone.
 #pragma once
 
 #include <array>
@@ -126,9 +135,13 @@ enum class OpKind : std::uint8_t {
   CrossEntropyBackward,
   Add,
   CastCopy,
+  Quantize,
+  AbsMax,
   Zero,
   SumOfSquares,
   AdamStep,
+  LambStep,
+  SgdStep,
   CpuAdam,
   Opaque,
   AllReduce,
@@ -163,7 +176,7 @@ struct Op {
   CopyKind copy = CopyKind::DeviceToDevice;
   std::uint8_t fused = 1;  // pointwise kernels this one replaces; > 1 only lowers launch count
   float dropout = 0.0f;    // probability; costs the mask, interpreted only when 0
-  float scale = 1.0f;      // LossFromSums, CrossEntropyBackward: 1 / tokens of the global batch
+  float scale = 1.0f;      // CastCopy; LossFromSums, CrossEntropyBackward: 1 / tokens of the batch
   SlotId slot{};           // communication: communicator or peer slot of the program
   SlotId cp_slot{};        // context parallelism: how positions and keys lie (note 8)
   std::uint32_t ring_step = 0;  // Flash*: whose keys (note 8)
@@ -187,7 +200,7 @@ struct View {
 
   bool operator==(const View&) const = default;
   std::int64_t elements() const { return rows * cols; }
-  Bytes bytes() const { return Bytes((elements() * bits(dtype) + 7) / 8); }
+  Bytes bytes() const { return Bytes(stored_bytes(dtype, elements())); }
 };
 
 /// True if two views of one buffer share an element (exact for equal row pitch, else by their

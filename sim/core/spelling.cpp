@@ -10,7 +10,7 @@ using std::string_view;
 constexpr std::array<string_view, 11> kKind{"kernel", "collective", "send",     "recv",
                                             "copy",   "host_task",  "alloc",    "free",
                                             "record", "wait",       "host_wait"};
-constexpr std::array<string_view, 43> kOpKind{"gemm",
+constexpr std::array<string_view, 47> kOpKind{"gemm",
                                               "attention_scores",
                                               "attention_context",
                                               "attention_grad_probs",
@@ -40,9 +40,13 @@ constexpr std::array<string_view, 43> kOpKind{"gemm",
                                               "cross_entropy_backward",
                                               "add",
                                               "cast_copy",
+                                              "quantize",
+                                              "abs_max",
                                               "zero",
                                               "sum_of_squares",
                                               "adam_step",
+                                              "lamb_step",
+                                              "sgd_step",
                                               "cpu_adam",
                                               "opaque",
                                               "all_reduce",
@@ -236,7 +240,8 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::BiasGrad:
     case OpKind::DropoutBackward:
     case OpKind::PositionAdd:
-    case OpKind::PositionGrad: return "th";
+    case OpKind::PositionGrad:
+    case OpKind::Quantize: return "th";
     case OpKind::ActivationForward:
     case OpKind::ActivationBackward: return "tf";
     case OpKind::Rope: return "tagds";
@@ -249,9 +254,12 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::Opaque: return "";
     case OpKind::Add:
     case OpKind::CastCopy:
+    case OpKind::AbsMax:
     case OpKind::Zero:
     case OpKind::SumOfSquares:
     case OpKind::AdamStep:
+    case OpKind::LambStep:
+    case OpKind::SgdStep:
     case OpKind::CpuAdam:
     case OpKind::AllReduce:
     case OpKind::AllGather:

@@ -1,7 +1,7 @@
 // Self-attention: fused q, k, v projection, scores and softmax apart or a flash kernel, output
 // projection.
 #include "strategies/lowering/context.h"
-#include "strategies/lowering/stage_builder.h"
+#include "strategies/lowering/linear.h"
 
 namespace gputwin {
 namespace {
@@ -87,10 +87,9 @@ void unfused_backward(StageBuilder& b, const Qkv& x, const Qkv& dx, const View& 
 
 View attention_forward(StageBuilder& b, const View& x, AttentionState& state) {
   const Sizes& s = b.sizes;
-  state.input = x;
   state.qkv = b.activation("qkv", s.tokens, s.qkv_width);
   const View bias = b.has(Role::QkvBias) ? b.weight(Role::QkvBias).value : View{};
-  b.linear("qkv", b.gathered("qkv", x), b.weight(Role::Qkv).value, bias, state.qkv);
+  column_parallel_forward(b, kQkvLayer, x, bias, state.qkv, state.to_qkv);
   rope(b, state.qkv, false);
   const Qkv parts = kernel_inputs(b, state);
   state.kernel_context = kernel_context(b);
@@ -109,15 +108,14 @@ View attention_forward(StageBuilder& b, const View& x, AttentionState& state) {
     unfused_forward(b, parts, state);
   }
   exchange_context(b, state);
-  const View partial = b.temporary("proj", s.tokens, s.hidden);
-  b.linear("proj", state.context, b.weight(Role::Proj).value, {}, partial);
-  return b.reduced("proj", partial);
+  return row_parallel_forward(b, kProjLayer, state.context, state.to_proj);
 }
 
-View attention_backward(StageBuilder& b, const View& dy, const AttentionState& state) {
+View attention_backward(StageBuilder& b, const View& dy, const AttentionState& state,
+                        bool to_input) {
   const Sizes& s = b.sizes;
   const View dcontext =
-      kernel_context_grad(b, row_parallel_backward(b, "proj", Role::Proj, dy, state.context));
+      kernel_context_grad(b, row_parallel_backward(b, kProjLayer, dy, state.to_proj));
   const View dqkv = b.temporary("qkv_grad", s.tokens, s.qkv_width);
   const Qkv parts = kernel_inputs_again(b, state);
   const KernelGrads grads = kernel_grads(b, dqkv);
@@ -132,7 +130,7 @@ View attention_backward(StageBuilder& b, const View& dy, const AttentionState& s
   }
   exchange_grads(b, grads, dqkv);
   rope(b, dqkv, true);
-  return column_parallel_backward(b, {"qkv", Role::Qkv, Role::QkvBias}, dqkv, state.input);
+  return column_parallel_backward(b, kQkvLayer, dqkv, state.to_qkv, to_input);
 }
 
 }  // namespace gputwin

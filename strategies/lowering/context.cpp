@@ -7,14 +7,6 @@ bool exchanges(const StageBuilder& b, ContextComm comm) {
   return b.layout.cp > 1 && b.layout.cp_comm == comm;
 }
 
-// Rows [first, first + count) of a matrix.
-View rows(const View& matrix, std::int64_t first, std::int64_t count) {
-  View v = matrix;
-  v.offset += first * matrix.ld;
-  v.rows = count;
-  return v;
-}
-
 struct Copies {
   std::vector<View> from, to;
   void add(const View& source, const View& target) {

@@ -65,6 +65,7 @@ View embedding_forward(StageBuilder& b, EmbeddingState& state) {
 
 void embedding_backward(StageBuilder& b, const View& dy, const EmbeddingState& state) {
   const Sizes& s = b.sizes;
+  if (!b.trains(Role::WordEmbedding)) return;
   const View dx = b.gathered("word", dropout_backward(b, "embedding", dy, state.mask));
   if (b.has(Role::PositionEmbedding)) {
     b.kernel_in(Phase::WeightGrad, "position",
@@ -84,10 +85,11 @@ void embedding_backward(StageBuilder& b, const View& dy, const EmbeddingState& s
 
 void head_forward(StageBuilder& b, const View& x, HeadState& state) {
   const Sizes& s = b.sizes;
-  state.input = norm_forward(b, "final_norm", Role::FinalGain, Role::FinalBias, x, state.norm);
+  state.input =
+      norm_forward(b, "final_norm", Role::FinalGain, Role::FinalBias, x, state.norm, s.activation);
   View logits = b.activation("logits", s.tokens, s.vocab);
   b.linear("logits", b.gathered("logits", state.input), head_weight(b).value, {}, logits);
-  if (b.kernels.fp32_logits && s.activation != DType::F32) {
+  if (b.kernels.fp32_logits && !b.job.fused_cross_entropy && s.activation != DType::F32) {
     const View wide = b.activation("logits_f32", s.tokens, s.vocab, DType::F32);
     b.kernel("logits_cast", {.kind = OpKind::CastCopy, .dims = {logits.elements()}}, {logits},
              {wide});
@@ -128,15 +130,16 @@ View head_backward(StageBuilder& b, const HeadState& state) {
     dlogits = narrow;
   }
   const Weight& w = head_weight(b);
-  const View full = b.gathered("logits_input", state.input);
+  const bool train = present(w.gradient);
+  const View full = train ? b.gathered("logits_input", state.input) : View{};
   const View partial = b.temporary("logits_input_grad", s.tokens, s.hidden);
   View dy;
   if (b.kernels.async_tensor_parallel) {
     b.linear_input_grad("logits", dlogits, w.value, partial);
     dy = b.reduced("logits", partial);
-    b.linear_weight_grad("logits", dlogits, full, w.gradient);
+    if (train) b.linear_weight_grad("logits", dlogits, full, w.gradient);
   } else {
-    b.linear_weight_grad("logits", dlogits, full, w.gradient);
+    if (train) b.linear_weight_grad("logits", dlogits, full, w.gradient);
     b.linear_input_grad("logits", dlogits, w.value, partial);
     dy = b.reduced("logits", partial);
   }

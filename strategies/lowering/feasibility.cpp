@@ -18,8 +18,22 @@ Refusal not_lowered(const Transformer& model, const Layout& layout, const Job& j
     return no("not lowered yet: ALiBi with context parallelism", "set layout.cp to 1");
   }
   if (layout.ep > 1) return no("not lowered yet: expert parallelism", "set layout.ep to 1");
-  if (job.optimizer == Optimizer::Sgd)
-    return no("not lowered yet: SGD", "set job.optimizer to adam");
+  if (bits(job.precision.params) < 16 &&
+      (job.precision.params != job.precision.compute || !job.precision.master)) {
+    return no("8-bit weights need 8-bit products and a master copy",
+              "set job.precision.params to bf16");
+  }
+  if (bits(job.precision.params) < 16 && layout.zero >= 2) {
+    return no("not lowered yet: 8-bit weights with ZeRO 2 or 3",
+              "set job.precision.params to bf16, or layout.zero to 1");
+  }
+  if (job.lora_rank > 0 && layout.zero >= 2) {
+    return no("not lowered yet: adapters with ZeRO 2 or 3", "set layout.zero to 1");
+  }
+  if (layout.tp_overlap == TpOverlap::AsyncTp) {
+    return no("not lowered yet: asynchronous tensor parallelism",
+              "set layout.tp_overlap to userbuffers");
+  }
   return {};
 }
 

@@ -1,31 +1,29 @@
 // The two-layer perceptron, and a whole layer: norm, attention, add, norm, perceptron, add.
-#include "strategies/lowering/stage_builder.h"
+#include "strategies/lowering/linear.h"
+#include "strategies/lowering/quantize.h"
 
 namespace gputwin {
 
 View mlp_forward(StageBuilder& b, const View& x, MlpState& state) {
   const Sizes& s = b.sizes;
-  state.input = x;
   state.fc1 = b.activation("fc1", s.tokens, s.fc1_width);
-  state.activated = b.activation("activated", s.tokens, s.ffn);
   const View bias = b.has(Role::Fc1Bias) ? b.weight(Role::Fc1Bias).value : View{};
   const bool late = b.kernels.fused_bias_activation && present(bias);
-  b.linear("fc1", b.gathered("fc1", x), b.weight(Role::Fc1).value, late ? View{} : bias, state.fc1);
+  column_parallel_forward(b, kFc1Layer, x, late ? View{} : bias, state.fc1, state.to_fc1);
+  const View activated = linear_input(b, "activated", s.tokens, s.ffn, activation_output(b));
   std::vector<View> reads{state.fc1};
   if (late) reads.push_back(bias);
   b.kernel("activation",
            {.kind = OpKind::ActivationForward,
             .activation = b.model.activation,
             .dims = {s.tokens, s.ffn}},
-           std::move(reads), {state.activated});
-  const View partial = b.temporary("fc2", s.tokens, s.hidden);
-  b.linear("fc2", state.activated, b.weight(Role::Fc2).value, {}, partial);
-  return b.reduced("fc2", partial);
+           std::move(reads), {activated});
+  return row_parallel_forward(b, kFc2Layer, activated, state.to_fc2);
 }
 
 View mlp_backward(StageBuilder& b, const View& dy, const MlpState& state) {
   const Sizes& s = b.sizes;
-  const View dactivated = row_parallel_backward(b, "fc2", Role::Fc2, dy, state.activated);
+  const View dactivated = row_parallel_backward(b, kFc2Layer, dy, state.to_fc2);
   const View dfc1 = b.temporary("fc1_grad", s.tokens, s.fc1_width);
   std::vector<View> reads{dactivated, state.fc1};
   if (b.kernels.fused_bias_activation && b.has(Role::Fc1Bias)) {
@@ -36,26 +34,29 @@ View mlp_backward(StageBuilder& b, const View& dy, const MlpState& state) {
             .activation = b.model.activation,
             .dims = {s.tokens, s.ffn}},
            std::move(reads), {dfc1});
-  return column_parallel_backward(b, {"fc1", Role::Fc1, Role::Fc1Bias}, dfc1, state.input);
+  return column_parallel_backward(b, kFc1Layer, dfc1, state.to_fc1);
 }
 
 View layer_forward(StageBuilder& b, const View& x, LayerState& state) {
-  const View y1 = norm_forward(b, "norm1", Role::Norm1Gain, Role::Norm1Bias, x, state.norm1);
+  const View y1 =
+      norm_forward(b, "norm1", Role::Norm1Gain, Role::Norm1Bias, x, state.norm1, norm_output(b));
   const View attention = attention_forward(b, y1, state.attention);
   const View x1 =
       bias_dropout_add(b, "proj_residual", Role::ProjBias, attention, x, state.dropout1);
-  const View y2 = norm_forward(b, "norm2", Role::Norm2Gain, Role::Norm2Bias, x1, state.norm2);
+  const View y2 =
+      norm_forward(b, "norm2", Role::Norm2Gain, Role::Norm2Bias, x1, state.norm2, norm_output(b));
   const View mlp = mlp_forward(b, y2, state.mlp);
   return bias_dropout_add(b, "fc2_residual", Role::Fc2Bias, mlp, x1, state.dropout2);
 }
 
-View layer_backward(StageBuilder& b, const View& dy, const LayerState& state) {
+View layer_backward(StageBuilder& b, const View& dy, const LayerState& state, bool to_input) {
   const View dmlp = bias_dropout_backward(b, "fc2", Role::Fc2Bias, dy, state.dropout2);
   const View dy2 = mlp_backward(b, dmlp, state.mlp);
   const View dx1 =
       norm_backward(b, "norm2", Role::Norm2Gain, Role::Norm2Bias, dy2, state.norm2, dy);
   const View dattention = bias_dropout_backward(b, "proj", Role::ProjBias, dx1, state.dropout1);
-  const View dy1 = attention_backward(b, dattention, state.attention);
+  const View dy1 = attention_backward(b, dattention, state.attention, to_input);
+  if (!to_input) return {};
   return norm_backward(b, "norm1", Role::Norm1Gain, Role::Norm1Bias, dy1, state.norm1, dx1);
 }
 

@@ -1,5 +1,5 @@
-// What happens once per iteration: zeroing, reduction of gradient buckets, gradient norm, Adam,
-// gathering.
+// What happens once per iteration: zeroing, reduction of gradient buckets, gradient norm, the
+// optimizer's step, gathering.
 #include "strategies/lowering/optimizer.h"
 
 namespace gputwin {
@@ -16,10 +16,10 @@ BucketViews views_of(const StageBuilder& b, const Bucket& bucket) {
   v.gradient = flat(bucket.gradient, bucket.elements, p.grads);
   v.partial = flat(bucket.gradient, bucket.partial_elements, p.grads);
   v.partial.offset = bucket.partial_begin;
-  v.weight = flat(bucket.weight, bucket.elements, p.params);
+  v.weight = flat(bucket.weight, bucket.elements, bucket.dtype);
   const bool sharded = bucket.gradient_shard.valid();
   v.reduced = sharded ? flat(bucket.gradient_shard, bucket.shard, p.grads) : v.gradient;
-  v.updated = sharded ? flat(bucket.weight_shard, bucket.shard, p.params) : v.weight;
+  v.updated = sharded ? flat(bucket.weight_shard, bucket.shard, bucket.dtype) : v.weight;
   return v;
 }
 
@@ -29,13 +29,37 @@ void reduce_embedding(StageBuilder& b, const View& gradient) {
                gradient);
 }
 
-void adam(StageBuilder& b, const Bucket& bucket, const BucketViews& v, const View& sum) {
+struct Step {
+  const char* name;
+  OpKind kind;
+};
+
+Step step_of(Optimizer optimizer) {
+  switch (optimizer) {
+    case Optimizer::Adam:
+    case Optimizer::AdamW: return {"adam", OpKind::AdamStep};
+    case Optimizer::Lamb: return {"lamb", OpKind::LambStep};
+    case Optimizer::Sgd: return {"sgd", OpKind::SgdStep};
+  }
+  return {"adam", OpKind::AdamStep};
+}
+
+void update(StageBuilder& b, const Bucket& bucket, const BucketViews& v, const View& sum) {
+  const DType state = state_dtype(b.job.precision);
   std::vector<View> writes;
-  if (bucket.master.valid()) writes.push_back(flat(bucket.master, bucket.shard, DType::F32));
-  writes.push_back(flat(bucket.m, bucket.shard, DType::F32));
-  writes.push_back(flat(bucket.v, bucket.shard, DType::F32));
+  if (bucket.master.valid()) {
+    writes.push_back(flat(bucket.master, bucket.shard, DType::F32));
+  } else if (bucket.weight_shard.valid() && b.parameters.level() < 3) {
+    // The step adds to what is there: the rank's own part of the weights.
+    b.kernel("own_weights",
+             {.kind = OpKind::CastCopy, .slot = b.wiring.shard, .dims = {bucket.shard}}, {v.weight},
+             {v.updated});
+  }
+  writes.push_back(flat(bucket.m, bucket.shard, state));
+  if (bucket.v.valid()) writes.push_back(flat(bucket.v, bucket.shard, state));
   writes.push_back(v.updated);
-  b.kernel("adam", {.kind = OpKind::AdamStep, .dims = {bucket.shard}}, {v.reduced, sum},
+  const Step step = step_of(b.job.optimizer);
+  b.kernel(step.name, {.kind = step.kind, .dims = {bucket.shard}}, {v.reduced, sum},
            std::move(writes));
 }
 
@@ -96,7 +120,7 @@ void update_weights(StageBuilder& b, const View& sum) {
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const BucketViews v = views_of(b, buckets[i]);
     b.number(static_cast<std::int32_t>(i));
-    adam(b, buckets[i], v, sum);
+    update(b, buckets[i], v, sum);
     if (!buckets[i].weight_shard.valid() || b.parameters.level() == 3) continue;
     b.collective(w.dp_stream, w.shard, OpKind::AllGather, "param_all_gather", v.updated, v.weight);
   }

@@ -14,10 +14,10 @@ void zero_gradients(StageBuilder& b, const View& loss);
 /// left parts, over dp (to a shard with zero 1). For zero 0 and 1; see sharding.h for the others.
 void reduce_bucket(StageBuilder& b, std::int32_t index);
 
-/// Gradient norm over the whole model, Adam on every bucket, and with zero 1 and 2 the gathering of
-/// the weights. Parameters that all tp ranks hold count tp times in the norm, tied embeddings on
-/// two stages twice: one kernel per bucket is what stacks launch, and the norm only scales an
-/// update. `sum`: F32 [1], the sum of squares.
+/// Gradient norm over the whole model, the optimizer's step on every bucket, and with zero 1 and 2
+/// the gathering of the weights. Parameters that all tp ranks hold count tp times in the norm, tied
+/// embeddings on two stages twice: one kernel per bucket is what stacks launch, and the norm only
+/// scales an update. `sum`: F32 [1], the sum of squares.
 void update_weights(StageBuilder& b, const View& sum);
 
 }  // namespace gputwin

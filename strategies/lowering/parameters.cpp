@@ -23,16 +23,19 @@ class TensorLister {
   void layer(std::int32_t index) {
     const std::string l = "layer" + std::to_string(index) + ".";
     matrix(Role::Fc2, index, l + "fc2", m_.hidden, s_.ffn, Axis::Cols);
+    row_adapter(Role::Fc2AdapterIn, Role::Fc2AdapterOut, l + "fc2");
     row_parallel_bias(Role::Fc2Bias, index, l + "fc2");
     const std::int32_t blocks = is_gated(m_.activation) ? 2 : 1;
     matrix(Role::Fc1, index, l + "fc1", s_.fc1_width, m_.hidden, Axis::Rows);
     out_.back().blocks = blocks;
+    column_adapter(Role::Fc1AdapterIn, Role::Fc1AdapterOut, l + "fc1");
     if (m_.bias) {
       vector(Role::Fc1Bias, index, l + "fc1.bias", s_.fc1_width, Axis::Rows);
       out_.back().blocks = blocks;
     }
     norm(Role::Norm2Gain, Role::Norm2Bias, index, l + "norm2");
     matrix(Role::Proj, index, l + "proj", m_.hidden, s_.query_width, Axis::Cols);
+    row_adapter(Role::ProjAdapterIn, Role::ProjAdapterOut, l + "proj");
     row_parallel_bias(Role::ProjBias, index, l + "proj");
     qkv(index, l);
     norm(Role::Norm1Gain, Role::Norm1Bias, index, l + "norm1");
@@ -47,7 +50,10 @@ class TensorLister {
     out_.back().tied = tied_across_stages;
   }
 
-  std::vector<TensorSpec> take() { return std::exchange(out_, {}); }
+  std::vector<TensorSpec> take() {
+    for (TensorSpec& t : out_) t.frozen = s_.adapter > 0 && !is_adapter(t.role);
+    return std::exchange(out_, {});
+  }
 
  private:
   void matrix(Role role, std::int32_t layer, const std::string& name, std::int64_t rows,
@@ -87,7 +93,28 @@ class TensorLister {
       b.parts.push_back({l + part + ".bias", rows});
     }
     out_.push_back(std::move(w));
+    column_adapter(Role::QkvAdapterIn, Role::QkvAdapterOut, l + "qkv");
     if (m_.bias) out_.push_back(std::move(b));
+  }
+  // Adapters of the weight listed last. Every tp rank has part of the gradient of a whole matrix.
+  void row_adapter(Role in, Role out, const std::string& name) {
+    if (s_.adapter == 0) return;
+    const TensorSpec w = out_.back();
+    matrix(in, w.layer, name + ".adapter_in", s_.adapter, w.cols, Axis::Cols);
+    matrix(out, w.layer, name + ".adapter_out", m_.hidden, s_.adapter, Axis::None);
+    out_.back().partial = layout_.tp > 1;
+  }
+  void column_adapter(Role in, Role out, const std::string& name) {
+    if (s_.adapter == 0) return;
+    TensorSpec up = out_.back();
+    matrix(in, up.layer, name + ".adapter_in", s_.adapter, m_.hidden, Axis::None);
+    out_.back().partial = layout_.tp > 1;
+    up.role = out;
+    up.cols = s_.adapter;
+    for (TensorSpec::Part& part : up.parts) {
+      part.name.replace(part.name.rfind(".weight"), std::string::npos, ".adapter_out.weight");
+    }
+    out_.push_back(std::move(up));
   }
 
   const Transformer& m_;
@@ -128,27 +155,37 @@ std::vector<std::vector<TensorSpec>> stage_tensors(const Transformer& model, con
 }
 
 StageParameters::StageParameters(PlanBuilder& builder, std::int32_t stage, const Layout& layout,
-                                 const Precision& precision,
+                                 const Job& job,
                                  const std::vector<std::vector<TensorSpec>>& tensors,
                                  const Reducing& reducing)
     : builder_(builder),
       prefix_("stage" + std::to_string(stage) + "."),
       layout_(layout),
-      precision_(precision),
+      precision_(job.precision),
+      optimizer_(job.optimizer),
       reducing_(reducing) {
-  if (level() >= 2) {
-    by_unit(tensors);
-  } else {
-    by_size(tensors);
+  std::vector<TensorSpec> frozen;
+  std::vector<std::vector<TensorSpec>> trained(tensors.size());
+  for (std::size_t v = 0; v < tensors.size(); ++v) {
+    for (const TensorSpec& t : tensors[v]) (t.frozen ? frozen : trained[v]).push_back(t);
   }
+  if (level() >= 2) {
+    by_unit(trained);
+  } else {
+    by_size(trained);
+  }
+  hold(frozen);
 }
 
 void StageParameters::by_size(const std::vector<std::vector<TensorSpec>>& tensors) {
-  std::vector<TensorSpec> open;
+  struct Open {
+    std::vector<TensorSpec> tensors;
+    std::int64_t elements = 0;
+  };
+  std::array<Open, 2> by_format;  // linear weights may be stored in 8 bits, the rest is not
   // The last micro-batch's backward takes the chunks from last to first.
   for (std::size_t v = tensors.size(); v-- > 0;) {
     const auto chunk = static_cast<std::int32_t>(v);
-    std::int64_t elements = 0;
     std::vector<TensorSpec> alone;
     for (const TensorSpec& t : tensors[v]) {
       if (t.tied) {
@@ -156,14 +193,18 @@ void StageParameters::by_size(const std::vector<std::vector<TensorSpec>>& tensor
         close(alone, chunk);
         continue;
       }
-      open.push_back(t);
-      elements += t.elements();
-      if (reducing_.overlap && elements >= layout_.bucket_elements) {
-        close(open, chunk);
-        elements = 0;
+      Open& open = by_format[bits(dtype_of(t)) < 16 ? 1 : 0];
+      open.tensors.push_back(t);
+      open.elements += t.elements();
+      if (reducing_.overlap && open.elements >= layout_.bucket_elements) {
+        close(open.tensors, chunk);
+        open.elements = 0;
       }
     }
-    if (reducing_.overlap || v == 0) close(open, chunk);
+    for (Open& open : by_format) {
+      open.elements = 0;
+      if (reducing_.overlap || v == 0) close(open.tensors, chunk);
+    }
   }
 }
 
@@ -185,9 +226,36 @@ void StageParameters::by_unit(const std::vector<std::vector<TensorSpec>>& tensor
   }
 }
 
+DType StageParameters::dtype_of(const TensorSpec& t) const {
+  const bool narrow = bits(precision_.params) < 16;
+  return narrow && !is_linear(t.role) ? DType::Bf16 : precision_.params;
+}
+
+void StageParameters::hold(const std::vector<TensorSpec>& frozen) {
+  std::map<DType, std::int64_t> elements;
+  for (const TensorSpec& t : frozen) elements[dtype_of(t)] += t.elements();
+  std::map<DType, Bucket> held;
+  for (const auto& [dtype, n] : elements) {
+    const std::string name = prefix_ + "frozen_weights" + std::to_string(held.size());
+    held[dtype] = {.dtype = dtype,
+                   .weight = builder_.buffer({.name = name,
+                                              .bytes = Bytes(n * bits(dtype) / 8),
+                                              .memory = MemoryClass::Weights,
+                                              .dtype = dtype,
+                                              .persistent = true})};
+  }
+  std::map<DType, std::int64_t> next;
+  for (const TensorSpec& t : frozen) {
+    std::int64_t& offset = next[dtype_of(t)];
+    place(t, held[dtype_of(t)], offset);
+    offset += t.elements();
+  }
+}
+
 void StageParameters::close(std::vector<TensorSpec>& open, std::int32_t chunk) {
   if (open.empty()) return;
-  Bucket bucket{.chunk = chunk,
+  Bucket bucket{.dtype = dtype_of(open.back()),
+                .chunk = chunk,
                 .layer = open.back().layer,
                 .first_layer = open.front().layer,
                 .tied = open.back().tied};
@@ -249,16 +317,16 @@ BufferId StageParameters::turn(const char* what, const Bucket& bucket, bool alte
 void StageParameters::make_whole(Bucket& bucket) {
   const Precision& p = precision_;
   if (level() < 3) {
-    bucket.weight = persistent("weights", bucket.elements, p.params, MemoryClass::Weights);
+    bucket.weight = persistent("weights", bucket.elements, bucket.dtype, MemoryClass::Weights);
   } else {
     const bool ahead = layout_.overlap_param_gather;
-    bucket.weight = turn("gathered", bucket, ahead, p.params, MemoryClass::Weights);
+    bucket.weight = turn("gathered", bucket, ahead, bucket.dtype, MemoryClass::Weights);
     // One stage keeps its ends from forward to backward; in a pipeline that would hold a copy for
     // every micro-batch in flight.
     const bool kept = bucket.layer < 0 && layout_.pp == 1;
     bucket.weight_again =
         kept ? bucket.weight
-             : turn("gathered_again", bucket, ahead, p.params, MemoryClass::Weights);
+             : turn("gathered_again", bucket, ahead, bucket.dtype, MemoryClass::Weights);
   }
   bucket.gradient =
       level() < 2
@@ -269,20 +337,25 @@ void StageParameters::make_whole(Bucket& bucket) {
 void StageParameters::make_buffers(Bucket& bucket) {
   const Precision& p = precision_;
   make_whole(bucket);
-  const bool f32_stays = p.params == DType::F32 && (level() == 0 || level() == 3);
-  if (!f32_stays) {
+  const bool f32_stays = bucket.dtype == DType::F32 && (level() == 0 || level() == 3);
+  if (p.master && !f32_stays) {
     bucket.master = persistent("master", bucket.shard, DType::F32, MemoryClass::Optimizer);
   }
-  bucket.m = persistent("adam_m", bucket.shard, DType::F32, MemoryClass::Optimizer);
-  bucket.v = persistent("adam_v", bucket.shard, DType::F32, MemoryClass::Optimizer);
+  const DType state = state_dtype(p);
+  if (optimizer_ == Optimizer::Sgd) {
+    bucket.m = persistent("momentum", bucket.shard, state, MemoryClass::Optimizer);
+  } else {
+    bucket.m = persistent("adam_m", bucket.shard, state, MemoryClass::Optimizer);
+    bucket.v = persistent("adam_v", bucket.shard, state, MemoryClass::Optimizer);
+  }
   if (level() == 0) return;
   constexpr auto kPassing = MemoryClass::Communication;
   bucket.gradient_shard =
       level() >= 2 ? persistent("gradient_shard", bucket.shard, p.grads, MemoryClass::Gradients)
                    : passing("gradient_shard", bucket.shard, p.grads, kPassing, false);
   bucket.weight_shard =
-      level() == 3 ? persistent("weight_shard", bucket.shard, p.params, MemoryClass::Weights)
-                   : passing("weight_shard", bucket.shard, p.params, kPassing, false);
+      level() == 3 ? persistent("weight_shard", bucket.shard, bucket.dtype, MemoryClass::Weights)
+                   : passing("weight_shard", bucket.shard, bucket.dtype, kPassing, false);
   if (level() >= 2 && reducing_.accumulate) {
     bucket.arriving = passing("arriving", bucket.shard, p.grads, kPassing, true);
   }
@@ -295,11 +368,11 @@ void StageParameters::place(const TensorSpec& t, const Bucket& bucket, std::int6
   };
   const Precision& p = precision_;
   const bool flat_weights = level() == 3, flat_gradients = level() >= 2;
-  const View gradient = view(bucket.gradient, p.grads, t.rows(), offset);
+  const View gradient = t.frozen ? View{} : view(bucket.gradient, p.grads, t.rows(), offset);
   const BufferId again = flat_weights ? bucket.weight_again : bucket.weight;
   weights_[{t.role, t.layer}] = {
-      .forward = {view(bucket.weight, p.params, t.rows(), offset), gradient},
-      .backward = {view(again, p.params, t.rows(), offset), gradient}};
+      .forward = {view(bucket.weight, bucket.dtype, t.rows(), offset), gradient},
+      .backward = {view(again, bucket.dtype, t.rows(), offset), gradient}};
   const BufferId weight_home = flat_weights ? bucket.weight_shard : bucket.weight;
   const BufferId gradient_home = flat_gradients ? bucket.gradient_shard : bucket.gradient;
   for (const TensorSpec::Part& part : t.parts) {
@@ -308,8 +381,8 @@ void StageParameters::place(const TensorSpec& t, const Bucket& bucket, std::int6
         {.name = part.name,
          .rows = part.rows,
          .cols = t.cols,
-         .weight = view(weight_home, p.params, part.rows, offset),
-         .gradient = view(gradient_home, p.grads, part.rows, offset),
+         .weight = view(weight_home, bucket.dtype, part.rows, offset),
+         .gradient = t.frozen ? View{} : view(gradient_home, p.grads, part.rows, offset),
          .sharding =
              cut ? Sharding{.axis = t.axis, .slot = reducing_.tp, .blocks = t.blocks} : Sharding{},
          .weight_shards = flat_weights ? reducing_.shard : SlotId{},

@@ -31,8 +31,22 @@ enum class Role : std::uint8_t {
   Fc2Bias,
   FinalGain,
   FinalBias,
-  Head
+  Head,
+  QkvAdapterIn,
+  QkvAdapterOut,
+  ProjAdapterIn,
+  ProjAdapterOut,
+  Fc1AdapterIn,
+  Fc1AdapterOut,
+  Fc2AdapterIn,
+  Fc2AdapterOut
 };
+
+constexpr bool is_adapter(Role role) { return role >= Role::QkvAdapterIn; }
+/// Weights of the layers' matrix multiplies.
+constexpr bool is_linear(Role role) {
+  return role == Role::Qkv || role == Role::Proj || role == Role::Fc1 || role == Role::Fc2;
+}
 
 /// Layer numbers of Name for what lies before and after the layers.
 inline constexpr std::int32_t kEmbeddingLayer = -1;
@@ -52,8 +66,10 @@ struct TensorSpec {
   Axis axis = Axis::None;
   std::int32_t blocks = 1;
   bool ones = false, zeros = false;
-  bool partial = false;  // every tp rank holds part of its gradient (sequence parallelism)
-  bool tied = false;     // the embedding of the first stage is the head of the last
+  bool partial =
+      false;            // every tp rank holds part of its gradient (sequence parallelism, adapters)
+  bool frozen = false;  // not trained: no gradient, no states
+  bool tied = false;    // the embedding of the first stage is the head of the last
 
   std::int64_t rows() const;
   std::int64_t elements() const { return rows() * cols; }
@@ -74,9 +90,12 @@ struct Weight {
 /// hide under compute but never get further ahead, as FSDP's limit on gathers has it; in one buffer
 /// where the layout overlaps nothing.
 struct Bucket {
+  DType dtype = DType::Bf16;      // of the weights
   BufferId weight{}, gradient{};  // `elements` elements
   BufferId weight_again{};        // zero 3: gathered again for backward; `weight` where it is kept
-  BufferId master{}, m{}, v{};    // `shard` elements; no master where the weights kept are F32
+  // `shard` elements; no master where the weights kept are F32 or the job has none, no v where the
+  // optimizer has one state (SGD's momentum).
+  BufferId master{}, m{}, v{};
   BufferId gradient_shard{}, weight_shard{};  // with zero >= 1
   BufferId arriving{};        // zero >= 2: a micro-batch's part of the gradient shard, before it is
                               // added; none where one micro-batch is all
@@ -88,6 +107,9 @@ struct Bucket {
   std::int32_t first_layer = 0;  // whose backward begins it
   bool tied = false;
 };
+
+/// Format of the optimizer's states: F32, that of the weights where there is no master copy.
+inline DType state_dtype(const Precision& p) { return p.master ? DType::F32 : p.params; }
 
 /// What parameters one stage has: tensors by local chunk, in the order in which backward completes
 /// them.
@@ -103,9 +125,8 @@ class StageParameters {
     SlotId tp{}, shard{};
     bool overlap = true, accumulate = true;
   };
-  StageParameters(PlanBuilder& builder, std::int32_t stage, const Layout& layout,
-                  const Precision& precision, const std::vector<std::vector<TensorSpec>>& tensors,
-                  const Reducing& reducing);
+  StageParameters(PlanBuilder& builder, std::int32_t stage, const Layout& layout, const Job& job,
+                  const std::vector<std::vector<TensorSpec>>& tensors, const Reducing& reducing);
 
   bool has(Role role, std::int32_t layer) const { return weights_.contains({role, layer}); }
   const Weight& at(Role role, std::int32_t layer, Phase phase) const {
@@ -125,6 +146,8 @@ class StageParameters {
   void by_size(const std::vector<std::vector<TensorSpec>>& tensors);
   void by_unit(const std::vector<std::vector<TensorSpec>>& tensors);
   void close(std::vector<TensorSpec>& open, std::int32_t chunk);
+  void hold(const std::vector<TensorSpec>& frozen);
+  DType dtype_of(const TensorSpec& tensor) const;
   void place(const TensorSpec& tensor, const Bucket& bucket, std::int64_t offset);
   void make_buffers(Bucket& bucket);
   void make_whole(Bucket& bucket);
@@ -138,6 +161,7 @@ class StageParameters {
   std::string prefix_;
   const Layout& layout_;
   Precision precision_;
+  Optimizer optimizer_;
   Reducing reducing_;
   std::vector<Bucket> buckets_;
   std::vector<Parameter> parameters_;

@@ -1,11 +1,11 @@
 // Norms, and the bias, dropout and residual additions between the parts of a layer.
-#include "strategies/lowering/stage_builder.h"
+#include "strategies/lowering/quantize.h"
 
 namespace gputwin {
 
 View norm_forward(StageBuilder& b, const std::string& name, Role gain, Role bias, const View& x,
-                  NormState& state) {
-  const View y = b.activation(name, x.rows, x.cols);
+                  NormState& state, DType out) {
+  const View y = linear_input(b, name, x.rows, x.cols, out);
   state = {x, b.activation(name + "_stats", x.rows, 2, DType::F32)};
   std::vector<View> reads{x, b.weight(gain).value};
   if (b.has(bias)) reads.push_back(b.weight(bias).value);
@@ -19,8 +19,9 @@ View norm_backward(StageBuilder& b, const std::string& name, Role gain, Role bia
   const View& x = state.x;
   const View dx = b.temporary(name + "_grad", x.rows, x.cols);
   std::vector<View> reads{dy, x, b.weight(gain).value, state.stats};
-  std::vector<View> writes{dx, b.weight(gain).gradient};
-  if (b.has(bias)) writes.push_back(b.weight(bias).gradient);
+  std::vector<View> writes{dx};
+  if (b.trains(gain)) writes.push_back(b.weight(gain).gradient);
+  if (b.trains(bias)) writes.push_back(b.weight(bias).gradient);
   const bool fused = present(residual) && b.kernels.fused_residual_grad;
   if (fused) reads.push_back(residual);
   b.kernel(name,
@@ -88,7 +89,7 @@ View dropout_backward(StageBuilder& b, const std::string& name, const View& dy, 
 View bias_dropout_backward(StageBuilder& b, const std::string& name, Role bias, const View& dy,
                            const DropoutState& state) {
   const View dx = dropout_backward(b, name, dy, state.mask);
-  if (b.has(bias)) {
+  if (b.trains(bias)) {
     b.kernel_in(Phase::WeightGrad, name + "_bias",
                 {.kind = OpKind::BiasGrad, .accumulate = true, .dims = {dx.rows, dx.cols}}, {dx},
                 {b.weight(bias).gradient});

@@ -21,6 +21,7 @@ struct Sizes {
   std::int64_t query_width = 0, kv_width = 0, qkv_width = 0;  // local
   std::int64_t ffn = 0, fc1_width = 0;                        // local
   std::int64_t vocab = 0;                                     // local
+  std::int64_t adapter = 0;                                   // rank of low-rank adapters; 0: none
   DType activation = DType::Bf16;                             // of stored activations
   DType gemm = DType::Bf16;                                   // of the layers' matrix multiplies
 };
@@ -43,6 +44,7 @@ inline Sizes local_sizes(const Transformer& m, const Layout& layout, const Job& 
   s.ffn = m.ffn / tp;
   s.fc1_width = m.fc1_width() / tp;
   s.vocab = m.vocab / tp;
+  s.adapter = job.lora_rank;
   s.gemm = job.precision.compute;
   // Formats below 16 bits are for matrix multiplies alone; TF32 is how F32 operands are multiplied.
   s.activation = bits(s.gemm) < 16 ? DType::Bf16 : s.gemm == DType::Tf32 ? DType::F32 : s.gemm;

@@ -9,9 +9,11 @@ namespace {
 // (fused kernels in megatron/fused_kernels and megatron/model/fused_*; scatter/gather in
 // p2p_communication.py), v3.0 for 2022 (sequence parallelism and asynchronous tensor-parallel
 // all-reduce in core/tensor_parallel), megatron/core for the rest; Grattafiori et al. 2024, section
-// 3.3.2, for meta. FSDP stacks: the model code they train (MPT in LLM Foundry for Composer, Hugging
-// Face's for NeMo AutoModel, lit_gpt/model.py) calls one torch operator after another; torchtitan
-// compiles each layer (torchtitan/parallelisms), which fuses what is pointwise.
+// 3.3.2, for meta. Transformer Engine under Megatron Core: its LayerNormLinear fuses norm and cast,
+// while Megatron's own bias_swiglu and bias_gelu write 16 bits. FSDP stacks: the model code they
+// train (MPT in LLM Foundry for Composer, Hugging Face's for NeMo AutoModel, lit_gpt/model.py)
+// calls one torch operator after another; torchtitan compiles each layer (torchtitan/parallelisms),
+// which fuses what is pointwise.
 constexpr auto kStacks = std::to_array<StackKernels>({
     {.family = "megatron-lm-2019",
      .description = "Megatron-LM before fused pointwise kernels",
@@ -68,6 +70,8 @@ constexpr auto kStacks = std::to_array<StackKernels>({
      .fused_bias_dropout_add = false,
      .fused_softmax = false,
      .async_tensor_parallel = false,
+     .fused_norm_quantize = false,
+     .fused_bias_quantize = false,
      .recompute_stops_early = true,
      .messages = Messages::Overlapped},
     {.family = "mosaic-composer-fsdp",
@@ -102,6 +106,7 @@ constexpr auto kStacks = std::to_array<StackKernels>({
     {.family = "generic",
      .description = "A well-fused stack: residual gradients added by the norm's backward kernel",
      .fused_residual_grad = true,
+     .fused_activation_quantize = true,
      .messages = Messages::Overlapped},
 });
 

@@ -29,6 +29,11 @@ struct StackKernels {
   bool async_tensor_parallel =
       true;  // the input gradient's collective runs under the weight gradient
   bool overlap_grad_reduce = true;  // can reduce gradient buckets under the backward pass
+  // With GEMMs of 8 or 4 bits (quantize.h):
+  bool fused_norm_quantize = true;         // delayed scaling: the norm writes its output in 8 bits
+  bool fused_activation_quantize = false;  // the same of the activation function
+  bool fused_bias_quantize =
+      true;  // delayed, MX: the gradient's copy kernel sums the bias gradient
   bool scatter_gather_pipeline =
       false;                           // a pipeline message is sent as 1/tp and gathered on arrival
   bool recompute_stops_early = false;  // torch's non-reentrant checkpoint: what follows the last

@@ -9,6 +9,13 @@ View columns(const View& matrix, std::int64_t first, std::int64_t count) {
   return v;
 }
 
+View rows(const View& matrix, std::int64_t first, std::int64_t count) {
+  View v = matrix;
+  v.offset += first * matrix.ld;
+  v.rows = count;
+  return v;
+}
+
 View flat(const View& view) {
   View v = view;
   v.cols = view.elements();
@@ -17,17 +24,37 @@ View flat(const View& view) {
   return v;
 }
 
-View StageBuilder::framed(const std::string& name, std::int64_t rows, std::int64_t cols,
-                          DType dtype, MemoryClass memory) {
+Buffer StageBuilder::named(const std::string& name, std::int64_t rows, std::int64_t cols,
+                           DType dtype, MemoryClass memory) const {
   const std::string prefix = layer() == kEmbeddingLayer ? "embedding."
                              : layer() == kHeadLayer    ? "head."
                                                         : "layer" + std::to_string(layer()) + ".";
-  const BufferId buffer = plan_.buffer({.name = prefix + name,
-                                        .bytes = Bytes((rows * cols * bits(dtype) + 7) / 8),
-                                        .memory = memory,
-                                        .dtype = dtype,
-                                        .framed = true});
-  return {.buffer = buffer, .rows = rows, .cols = cols, .ld = cols, .dtype = dtype};
+  return {.name = prefix + name,
+          .bytes = Bytes(stored_bytes(dtype, rows * cols)),
+          .memory = memory,
+          .dtype = dtype};
+}
+
+View StageBuilder::framed(const std::string& name, std::int64_t rows, std::int64_t cols,
+                          DType dtype, MemoryClass memory) {
+  Buffer buffer = named(name, rows, cols, dtype, memory);
+  buffer.framed = true;
+  return {.buffer = plan_.buffer(std::move(buffer)),
+          .rows = rows,
+          .cols = cols,
+          .ld = cols,
+          .dtype = dtype};
+}
+
+View StageBuilder::lasting(const std::string& name, std::int64_t rows, std::int64_t cols,
+                           DType dtype) {
+  Buffer buffer = named(name, rows, cols, dtype, MemoryClass::Weights);
+  buffer.persistent = true;
+  return {.buffer = plan_.buffer(std::move(buffer)),
+          .rows = rows,
+          .cols = cols,
+          .ld = cols,
+          .dtype = dtype};
 }
 
 View StageBuilder::activation(const std::string& name, std::int64_t rows, std::int64_t cols,
@@ -69,35 +96,45 @@ void StageBuilder::add_on(std::uint8_t stream, const std::string& name, const Vi
       {.kind = OpKind::Add, .dtype = x.dtype, .out = z.dtype, .dims = {z.elements()}}, {x, y}, {z});
 }
 
+// TF32 is how the layers' F32 operands are multiplied.
+DType StageBuilder::gemm_dtype(const View& x) const {
+  return x.dtype == sizes.activation && bits(sizes.gemm) >= 16 && layer() >= 0 ? sizes.gemm
+                                                                               : x.dtype;
+}
+
 void StageBuilder::linear(const std::string& name, const View& x, const View& w, const View& bias,
-                          const View& y) {
+                          const View& y, bool accumulate) {
   std::vector<View> reads{x, w};
   if (present(bias)) reads.push_back(bias);
   kernel(name,
          {.kind = OpKind::Gemm,
-          .dtype = layer() < 0 ? sizes.activation : sizes.gemm,
+          .dtype = gemm_dtype(x),
           .trans_b = true,
+          .accumulate = accumulate,
           .dims = {x.rows, w.rows, w.cols}},
          std::move(reads), {y});
 }
 
 void StageBuilder::linear_input_grad(const std::string& name, const View& dy, const View& w,
-                                     const View& dx) {
+                                     const View& dx, bool transposed, bool accumulate) {
   kernel(name,
          {.kind = OpKind::Gemm,
-          .dtype = layer() < 0 ? sizes.activation : sizes.gemm,
-          .dims = {dy.rows, w.cols, w.rows}},
+          .dtype = gemm_dtype(dy),
+          .trans_b = transposed,
+          .accumulate = accumulate,
+          .dims = {dy.rows, dx.cols, dy.cols}},
          {dy, w}, {dx});
 }
 
 void StageBuilder::linear_weight_grad(const std::string& name, const View& dy, const View& x,
-                                      const View& dw) {
+                                      const View& dw, bool transposed) {
   kernel_in(Phase::WeightGrad, name,
             {.kind = OpKind::Gemm,
-             .dtype = layer() < 0 ? sizes.activation : sizes.gemm,
-             .trans_a = true,
+             .dtype = gemm_dtype(x),
+             .trans_a = !transposed,
+             .trans_b = transposed,
              .accumulate = true,
-             .dims = {dw.rows, dw.cols, x.rows}},
+             .dims = {dw.rows, dw.cols, transposed ? x.cols : x.rows}},
             {dy, x}, {dw});
 }
 

@@ -2,7 +2,9 @@
 // operations.
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "strategies/lowering/parameters.h"
@@ -21,6 +23,12 @@ struct StageWiring {
   std::uint8_t cp_stream = 0, cp_receive_stream = 0;  // collectives or sends; receives
   std::uint8_t send_stream = 0, receive_stream = 0;   // activations
   std::uint8_t gradient_send_stream = 0, gradient_receive_stream = 0;  // their gradients
+};
+
+/// NarrowCopies of a matrix [t, h] in the format of the layers' GEMMs (quantize.h): along the
+/// features, and along the tokens, which is transposed where the format needs it.
+struct NarrowCopies {
+  View rows, cols;
 };
 
 /// Adds operations to one segment after another.
@@ -45,6 +53,8 @@ class StageBuilder {
   const Sizes& sizes;
   const StageWiring& wiring;
   const StageParameters& parameters;
+  /// The weights' copies, by layer.
+  std::map<std::pair<std::int32_t, Role>, NarrowCopies> narrow_weights;
 
   /// Following operations go to `segment`.
   void into(Segment& segment) { segment_ = &segment; }
@@ -61,6 +71,8 @@ class StageBuilder {
   View temporary(const std::string& name, std::int64_t rows, std::int64_t cols) {
     return temporary(name, rows, cols, sizes.activation);
   }
+  /// A tensor of the weights that stays from iteration to iteration.
+  View lasting(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype);
 
   /// A kernel on the compute stream. `op.dtype` and `op.out` default to the first read and write.
   void kernel(const std::string& name, Op op, std::vector<View> reads, std::vector<View> writes);
@@ -72,11 +84,13 @@ class StageBuilder {
 
   /// y = x w^T (+ bias): x [t, k], w [n, k], y [t, n].
   void linear(const std::string& name, const View& x, const View& w, const View& bias,
-              const View& y);
-  /// dx = dy w.
-  void linear_input_grad(const std::string& name, const View& dy, const View& w, const View& dx);
-  /// dw += dy^T x.
-  void linear_weight_grad(const std::string& name, const View& dy, const View& x, const View& dw);
+              const View& y, bool accumulate = false);
+  /// dx = dy w; `transposed`: w is given as w^T [k, n].
+  void linear_input_grad(const std::string& name, const View& dy, const View& w, const View& dx,
+                         bool transposed = false, bool accumulate = false);
+  /// dw += dy^T x; `transposed`: both are given transposed, [n, t] and [k, t].
+  void linear_weight_grad(const std::string& name, const View& dy, const View& x, const View& dw,
+                          bool transposed = false);
 
   /// Collectives over tp, on the "tp" stream.
   void all_reduce(const std::string& name, const View& x, bool max = false);
@@ -97,6 +111,8 @@ class StageBuilder {
   const Weight& weight(Role role, std::int32_t of_layer) const {
     return parameters.at(role, of_layer, segment_->phase);
   }
+  /// False for what the model lacks and for what is frozen.
+  bool trains(Role role) const { return has(role) && weight(role).gradient.buffer.valid(); }
 
   /// All tokens of an input that is sharded over tp with sequence parallelism; `x` itself
   /// otherwise.
@@ -108,6 +124,9 @@ class StageBuilder {
  private:
   View framed(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype,
               MemoryClass memory);
+  Buffer named(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype,
+               MemoryClass memory) const;
+  DType gemm_dtype(const View& x) const;
   void add(Kind kind, std::uint8_t stream, Phase phase, const std::string& name, Op op,
            std::vector<View> reads, std::vector<View> writes);
 
@@ -116,8 +135,9 @@ class StageBuilder {
   std::int32_t occurrence_ = 0;
 };
 
-/// Columns [first, first + count) of a matrix.
+/// Columns, or rows, [first, first + count) of a matrix.
 View columns(const View& matrix, std::int64_t first, std::int64_t count);
+View rows(const View& matrix, std::int64_t first, std::int64_t count);
 /// The same contiguous elements as one row.
 View flat(const View& view);
 inline View flat(BufferId buffer, std::int64_t elements, DType dtype) {
@@ -131,9 +151,9 @@ inline bool present(const View& view) { return view.buffer.valid(); }
 struct NormState {
   View x, stats;
 };
-/// y = norm(x); remembers what backward needs.
+/// y = norm(x) in the format `out`; remembers what backward needs.
 View norm_forward(StageBuilder& b, const std::string& name, Role gain, Role bias, const View& x,
-                  NormState& state);
+                  NormState& state, DType out);
 /// Gradient of x; `residual` is the gradient that reaches x past the norm, if any.
 View norm_backward(StageBuilder& b, const std::string& name, Role gain, Role bias, const View& dy,
                    const NormState& state, const View& residual);
@@ -150,29 +170,25 @@ View dropout_backward(StageBuilder& b, const std::string& name, const View& dy, 
 View bias_dropout_backward(StageBuilder& b, const std::string& name, Role bias, const View& dy,
                            const DropoutState& state);
 
-/// Column- and row-parallel linear layers around attention and MLP. `input` is what the
-/// column-parallel layer read: the token shard with sequence parallelism.
-struct ColumnGrad {
-  const char* name;
-  Role weight, bias;
+/// What backward needs of a linear layer (linear.h): its input, the token shard where sequence
+/// parallelism gathers it; the copy of it for the weight gradient; the adapter's thin product.
+struct LinearState {
+  View input, copy, hidden;
 };
-/// Gradient of the input of a column-parallel linear layer; accumulates weight and bias gradients.
-View column_parallel_backward(StageBuilder& b, const ColumnGrad& layer, const View& dy,
-                              const View& input);
-/// Gradient of the input of a row-parallel linear layer; accumulates the weight gradient.
-View row_parallel_backward(StageBuilder& b, const std::string& name, Role weight, const View& dy,
-                           const View& input);
 
 struct AttentionState {
-  View input, qkv, probabilities, dropped, mask, log_sum_exp, context;
+  LinearState to_qkv, to_proj;
+  View qkv, probabilities, dropped, mask, log_sum_exp, context;
   // What the kernels read and write, where a context-parallel exchange lies between (context.h).
   View exchanged, kernel_context;
 };
 View attention_forward(StageBuilder& b, const View& x, AttentionState& state);
-View attention_backward(StageBuilder& b, const View& dy, const AttentionState& state);
+View attention_backward(StageBuilder& b, const View& dy, const AttentionState& state,
+                        bool to_input);
 
 struct MlpState {
-  View input, fc1, activated;
+  LinearState to_fc1, to_fc2;
+  View fc1;
 };
 View mlp_forward(StageBuilder& b, const View& x, MlpState& state);
 View mlp_backward(StageBuilder& b, const View& dy, const MlpState& state);
@@ -184,7 +200,8 @@ struct LayerState {
   MlpState mlp;
 };
 View layer_forward(StageBuilder& b, const View& x, LayerState& state);
-View layer_backward(StageBuilder& b, const View& dy, const LayerState& state);
+/// Gradient of x; none where nothing below is trained (`to_input` false).
+View layer_backward(StageBuilder& b, const View& dy, const LayerState& state, bool to_input);
 
 struct EmbeddingState {
   View tokens, mask;

@@ -5,6 +5,7 @@
 
 #include "strategies/lowering/feasibility.h"
 #include "strategies/lowering/optimizer.h"
+#include "strategies/lowering/quantize.h"
 #include "strategies/lowering/sharding.h"
 #include "strategies/lowering/wiring.h"
 
@@ -46,7 +47,7 @@ class StageLowering {
         stage_(stage),
         program_(new_program()),
         wiring_(wire_stage(mj.layout, stage, mj.model.tied_embeddings, program_)),
-        parameters_(plan, stage, mj.layout, mj.job.precision,
+        parameters_(plan, stage, mj.layout, mj.job,
                     stage_tensors(mj.model, mj.layout, mj.sizes, stage),
                     {.tp = wiring_.tp,
                      .shard = wiring_.shard,
@@ -273,9 +274,12 @@ class StageLowering {
       dy = receive(list, last, "output_grad", false, chunk.output_grad);
     }
     for (std::int32_t l = count; l-- > 0;) {
+      // Below the first layer nothing is trained if only adapters are.
+      const bool to_input = mj_.job.lora_rank == 0 || !is_first || l > 0;
       gather_next(list, true, layers, static_cast<std::size_t>(count - 1 - l));
-      backward_segment(list, first + l,
-                       [&] { dy = layer_backward(b_, dy, states[static_cast<std::size_t>(l)]); });
+      backward_segment(list, first + l, [&] {
+        dy = layer_backward(b_, dy, states[static_cast<std::size_t>(l)], to_input);
+      });
     }
     if (is_first) {
       backward_segment(list, kEmbeddingLayer, [&] { embedding_backward(b_, dy, embedding_); });
@@ -286,6 +290,11 @@ class StageLowering {
 
   void add_iteration_ends() {
     segment(out_.begin, Phase::Optimizer, kHeadLayer, [&] { zero_gradients(b_, head_.loss); });
+    for (std::int32_t layer = 0; layer < mj_.model.layers; ++layer) {
+      const auto first = b_.narrow_weights.lower_bound({layer, Role{}});
+      if (first == b_.narrow_weights.end() || first->first.first != layer) continue;
+      segment(out_.begin, Phase::Forward, layer, [&] { quantize_weights(b_); });
+    }
     const std::vector<Bucket>& buckets = parameters_.buckets();
     for (std::size_t i = 0; parameters_.level() < 2 && i < buckets.size(); ++i) {
       std::vector<Segment> one;
@@ -362,6 +371,7 @@ Outcome<Lowered> lower(const Transformer& model, const Cluster& cluster, const L
   }
   add_ranks(builder, layout, wiring);
   lowered.plan = std::move(builder).take();
+  lowered.plan.cuda_graph = job.cuda_graph;
   return lowered;
 }
 

@@ -11,11 +11,13 @@ namespace {
 
 bool is_attention_core(OpKind kind) {
   return kind == OpKind::AttentionScores || kind == OpKind::SoftmaxForward ||
-         kind == OpKind::AttentionContext;
+         kind == OpKind::AttentionContext || kind == OpKind::FlashForward ||
+         kind == OpKind::AttentionMerge;
 }
 
 bool is_attention_backward(OpKind kind) {
-  return kind == OpKind::AttentionGradProbs || kind == OpKind::AttentionGradValue;
+  return kind == OpKind::AttentionGradProbs || kind == OpKind::AttentionGradValue ||
+         kind == OpKind::FlashBackward;
 }
 
 // Repeats operations of one forward segment in the backward segment of the same layer.
@@ -120,6 +122,7 @@ class Repetition {
 };
 
 void recompute_chunk(PlanBuilder& builder, const Layout& layout, bool stop_early, Chunk& chunk) {
+  const std::int32_t stage = chunk.index % layout.pp;
   std::int32_t index = 0;
   for (const Segment& forward : chunk.forward) {
     if (forward.phase != Phase::Forward || forward.layer < 0) continue;
@@ -132,7 +135,9 @@ void recompute_chunk(PlanBuilder& builder, const Layout& layout, bool stop_early
       case Recompute::Selective: repetition.attention_core(forward, *backward); break;
       case Recompute::Full: repetition.whole(forward, *backward, stop_early); break;
       case Recompute::Block:
-        if (index < layout.recompute_layers) repetition.whole(forward, *backward, stop_early);
+        if (index < layout.recomputed_layers(stage)) {
+          repetition.whole(forward, *backward, stop_early);
+        }
         break;
     }
     ++index;

@@ -10,11 +10,11 @@ namespace gputwin {
 /// A repeated operation writes fresh buffers, and backward reads those; what only forward used is
 /// then freed during forward. Kept are the inputs of what is repeated.
 ///
-/// Selective: the attention core (scores, softmax, context) right before its own backward. Flash
-/// attention has nothing to repeat, since it never keeps the probabilities.
+/// Selective: the attention core (scores, softmax, context; or the flash kernel, as Megatron's
+/// checkpoint of its core attention does) right before its own backward.
 /// Full: every layer as a whole, collectives included, at the head of its backward. Only the
 /// layer's input is kept.
-/// Block: the first `recompute_layers` layers of each chunk as with Full.
+/// Block: the first `recompute_layers` layers of each chunk as with Full, by stage.
 ///
 /// Weights that are gathered for every pass (ZeRO 3) are not gathered a third time: what is
 /// repeated reads those of backward.

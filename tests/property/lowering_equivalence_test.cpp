@@ -72,7 +72,8 @@ std::string label(const World& w) {
          n("cp_comm", static_cast<int>(l.cp_comm)) + n("pp", l.pp) + n("vpp", l.vpp) +
          n("dp", l.dp) + n("zero", l.zero) + n("group", l.hsdp_group) +
          n("schedule", static_cast<int>(l.schedule)) +
-         n("recompute", static_cast<int>(l.recompute)) + n("recompute_layers", l.recompute_layers) +
+         n("recompute", static_cast<int>(l.recompute)) +
+         n("recompute_layers", l.recompute_layers.empty() ? 0 : l.recompute_layers.back()) +
          n("micro_batch", l.micro_batch) + n("bucket", l.bucket_elements) +
          n("overlap_reduce", l.overlap_grad_reduce) + n("overlap_gather", l.overlap_param_gather) +
          n("layers", m.layers) + n("hidden", m.hidden) + n("heads", m.heads) + n("kv", m.kv_heads) +
@@ -81,7 +82,12 @@ std::string label(const World& w) {
          n("table", m.max_positions) + n("bias", m.bias) + n("tied", m.tied_embeddings) +
          n("batch", w.job.global_batch) + n("sequence", w.job.sequence) +
          n("attention", static_cast<int>(w.job.attention)) +
-         n("params", static_cast<int>(w.job.precision.params)) + " " + w.job.stack;
+         n("params", static_cast<int>(w.job.precision.params)) +
+         n("grads", static_cast<int>(w.job.precision.grads)) + n("master", w.job.precision.master) +
+         n("optimizer", static_cast<int>(w.job.optimizer)) +
+         n("fused_loss", w.job.fused_cross_entropy) +
+         n("compute", static_cast<int>(w.job.precision.compute)) + n("lora", w.job.lora_rank) +
+         n("tp_overlap", static_cast<int>(l.tp_overlap)) + " " + w.job.stack;
 }
 
 struct Grid {
@@ -112,7 +118,11 @@ std::vector<World> worlds(Recompute recompute, bool flash) {
         w.layout.dp = dp;
         w.layout.zero = zero;
         w.layout.recompute = recompute;
-        w.layout.recompute_layers = recompute == Recompute::Block ? draw.of({1, 2}) : 0;
+        // The last stage has its own count.
+        if (recompute == Recompute::Block) {
+          w.layout.recompute_layers.assign(static_cast<std::size_t>(grid.pp), draw.of({1, 2}));
+          if (grid.pp > 1) w.layout.recompute_layers.back() = 1;
+        }
         w.layout.micro_batch = draw.of({1, 2});
         w.layout.bucket_elements = draw.of<std::int64_t>({300, 2000, 40'000'000});
         w.layout.overlap_grad_reduce = draw.of({true, false});
@@ -123,6 +133,10 @@ std::vector<World> worlds(Recompute recompute, bool flash) {
         w.job.precision.params = draw.of({DType::Bf16, DType::F32});
         w.job.stack = draw.of<const char*>({"megatron-core", "megatron-lm-2019", "megatron-lm-2021",
                                             "megatron-lm-2022", "torch", "generic"});
+        w.job.precision.grads = draw.of({DType::F32, DType::Bf16});
+        w.job.precision.master = draw.of({true, true, false});
+        w.job.optimizer = draw.of({Optimizer::AdamW, Optimizer::Sgd, Optimizer::Lamb});
+        w.job.fused_cross_entropy = draw.of({true, false});
         list.push_back(std::move(w));
       }
     }
@@ -202,7 +216,7 @@ std::vector<World> sharded_worlds(Recompute recompute, bool flash) {
           w.layout.hsdp_group = group;
           w.layout.schedule = grid.schedule;
           w.layout.recompute = recompute;
-          w.layout.recompute_layers = recompute == Recompute::Block ? 1 : 0;
+          if (recompute == Recompute::Block) w.layout.recompute_layers = {1};
           w.layout.overlap_grad_reduce = draw.of({true, false});
           w.layout.overlap_param_gather = draw.of({true, false});
           w.job.global_batch = dp * (grid.vpp > 1 ? draw.of({2, 4}) : draw.of({1, 3}));
@@ -210,6 +224,61 @@ std::vector<World> sharded_worlds(Recompute recompute, bool flash) {
           w.job.precision.params = draw.of({DType::Bf16, DType::F32});
           w.job.stack = draw.of<const char*>(
               {"torch-fsdp-2024", "torchtitan", "deepspeed", "megatron-core", "megatron-lm-2022"});
+          w.job.precision.master = draw.of({true, true, false});
+          w.job.optimizer = draw.of({Optimizer::AdamW, Optimizer::Sgd});
+          list.push_back(std::move(w));
+        }
+      }
+    }
+  }
+  return list;
+}
+
+/// What the layers' products read and what is trained, with every other dimension; the rest is
+/// drawn.
+struct LinearMode {
+  const char* name;
+  Precision precision{};
+  bool adapters = false;
+};
+
+std::vector<World> linear_worlds(const LinearMode& mode) {
+  std::vector<World> list;
+  const std::vector<Grid> grids{
+      {1, 1, Schedule::None}, {2, 1, Schedule::OneFOneB}, {2, 2, Schedule::Interleaved}};
+  for (const Grid& grid : grids) {
+    for (const auto& [tp, sp] : {std::pair{1, false}, std::pair{2, false}, std::pair{2, true}}) {
+      for (const auto& [dp, zero] :
+           {std::pair{1, 0}, std::pair{2, 0}, std::pair{2, 1}, std::pair{2, 3}}) {
+        for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
+          if (mode.adapters && zero == 3) continue;
+          const auto recipe = static_cast<std::uint64_t>(mode.precision.recipe);
+          Draw draw(70'000 + 1000 * recipe + 500 * mode.adapters + list.size());
+          World w;
+          w.job.sequence = draw.of({4, 8});
+          w.model = drawn_model(draw, w.job.sequence);
+          w.model.layers = grid.pp * grid.vpp == 4 ? 4 : 2;
+          w.layout.tp = tp;
+          w.layout.sp = sp;
+          w.layout.tp_overlap =
+              sp ? draw.of({TpOverlap::None, TpOverlap::Userbuffers}) : TpOverlap::None;
+          w.layout.pp = grid.pp;
+          w.layout.vpp = grid.vpp;
+          w.layout.schedule = grid.schedule;
+          w.layout.dp = dp;
+          w.layout.zero = zero;
+          w.layout.recompute = recompute;
+          w.layout.micro_batch = draw.of({1, 2});
+          w.layout.bucket_elements = draw.of<std::int64_t>({300, 2000, 40'000'000});
+          w.job.global_batch = dp * w.layout.micro_batch * 2;
+          w.job.attention = draw.of({AttentionKernel::Unfused, AttentionKernel::Flash2});
+          w.job.precision = mode.precision;
+          if (mode.precision.compute == DType::F8 && zero < 2) {
+            w.job.precision.params = draw.of({DType::Bf16, DType::F8});
+          }
+          w.job.lora_rank = mode.adapters ? draw.of({1, 3}) : 0;
+          w.job.stack =
+              draw.of<const char*>({"megatron-core", "megatron-lm-2021", "torch", "generic"});
           list.push_back(std::move(w));
         }
       }
@@ -236,7 +305,8 @@ World on_one_rank(World world) {
   world.layout = Layout{};
   world.layout.schedule = Schedule::None;
   world.job.attention = AttentionKernel::Unfused;
-  world.job.precision.params = DType::Bf16;
+  world.job.precision = Precision{};
+  world.job.fused_cross_entropy = false;
   world.job.stack = "megatron-core";
   return world;
 }
@@ -332,6 +402,29 @@ INSTANTIATE_TEST_SUITE_P(Modes, LoweringEquivalence,
                                       static_cast<std::size_t>(param.param.recompute))) +
                                   (param.param.flash ? "Flash" : "Unfused");
                          });
+
+class LinearEquivalence : public testing::TestWithParam<LinearMode> {};
+
+TEST_P(LinearEquivalence, TrainsTheSameModelAsOneRank) {
+  const auto list = linear_worlds(GetParam());
+  EXPECT_GE(expect_same_as_one_rank(list), static_cast<int>(list.size()) * 2 / 3)
+      << "of " << list.size();
+}
+
+Precision narrow(DType compute, Recipe recipe) { return {.compute = compute, .recipe = recipe}; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats, LinearEquivalence,
+    testing::Values(LinearMode{"Wide"}, LinearMode{"WideAdapters", {}, true},
+                    LinearMode{"Delayed", narrow(DType::F8, Recipe::Delayed)},
+                    LinearMode{"Current", narrow(DType::F8, Recipe::Current)},
+                    LinearMode{"Blockwise", narrow(DType::F8, Recipe::Blockwise)},
+                    LinearMode{"Rowwise", narrow(DType::F8, Recipe::Rowwise)},
+                    LinearMode{"Mx", narrow(DType::Mxf8, Recipe::Mx)},
+                    LinearMode{"Nvfp4", narrow(DType::Nvf4, Recipe::Nvfp4)},
+                    LinearMode{"DelayedAdapters", narrow(DType::F8, Recipe::Delayed), true},
+                    LinearMode{"MxAdapters", narrow(DType::Mxf8, Recipe::Mx), true}),
+    [](const auto& param) { return std::string(param.param.name); });
 
 struct ContextMode {
   ContextComm comm;
@@ -454,6 +547,7 @@ TEST(OneRankPlan, GradientsAreSlopesOfTheLoss) {
     world.job.global_batch = 2;
     world.model = drawn_model(draw, world.job.sequence);
     world.model.layers = 2;
+    world.job.lora_rank = number % 4 == 3 ? 2 : 0;
     world = on_one_rank(world);
     SCOPED_TRACE(label(world));
     const auto plan = plan_of(world);

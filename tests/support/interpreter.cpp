@@ -25,19 +25,24 @@ std::int64_t element_index(const View& view, std::int64_t index) {
   return view.offset + (index / view.cols) * view.ld + index % view.cols;
 }
 
+std::int64_t Block::cells(DType dtype) const {
+  if (bits(dtype) < cell_bits_) throw Fault("a view of less than bytes of the buffer " + label_);
+  return bits(dtype) / cell_bits_;
+}
+
 std::size_t Block::at(const View& view, std::int64_t index) const {
-  const std::int64_t byte = element_index(view, index) * element_bytes(view.dtype);
-  if (byte < 0 || byte + element_bytes(view.dtype) > static_cast<std::int64_t>(bytes_.size())) {
+  const std::int64_t cell = element_index(view, index) * cells(view.dtype);
+  if (cell < 0 || cell + cells(view.dtype) > static_cast<std::int64_t>(cells_.size())) {
     throw Fault("a view leaves its buffer " + label_);
   }
-  return static_cast<std::size_t>(byte);
+  return static_cast<std::size_t>(cell);
 }
 
 void Block::set_element(const View& view, std::int64_t index, double value) {
   const std::size_t first = at(view, index);
-  bytes_[first] = value;
-  for (std::int64_t k = 1; k < element_bytes(view.dtype); ++k) {
-    bytes_[first + static_cast<std::size_t>(k)] = std::numeric_limits<double>::quiet_NaN();
+  cells_[first] = value;
+  for (std::int64_t k = 1; k < cells(view.dtype); ++k) {
+    cells_[first + static_cast<std::size_t>(k)] = std::numeric_limits<double>::quiet_NaN();
   }
 }
 
@@ -52,14 +57,14 @@ void Block::store(const View& view, const std::vector<double>& values) {
 }
 
 double Block::at_byte(std::int64_t address) const {
-  const double now = bytes_.at(static_cast<std::size_t>(address));
+  const double now = cells_.at(static_cast<std::size_t>(address));
   return std::isnan(now) && !given_back_.empty() ? given_back_[static_cast<std::size_t>(address)]
                                                  : now;
 }
 
 void Block::give_back() {
-  given_back_ = bytes_;
-  std::fill(bytes_.begin(), bytes_.end(), std::numeric_limits<double>::quiet_NaN());
+  given_back_ = cells_;
+  std::fill(cells_.begin(), cells_.end(), std::numeric_limits<double>::quiet_NaN());
 }
 
 std::int32_t World::member(const RankState& rank, SlotId slot) const {
@@ -296,7 +301,7 @@ class Machine {
       throw Fault(world_.describe(rank, instruction) + " allocates " + buffer.name + " twice");
     }
     auto& memory = rank.memory[key];
-    if (!memory) memory = std::make_shared<Block>(buffer.name, buffer.bytes, std::nan(""));
+    if (!memory) memory = std::make_shared<Block>(buffer, std::nan(""));
     rank.live[key] = std::make_shared<Stay>(Stay{memory});
   }
   void release(RankState& rank, const Instruction& instruction) {

@@ -250,7 +250,7 @@ void flash_backward(Work& work) {
   const Heads heads(work.op);
   const auto q = heads.query_size(), k = heads.key_size();
   const std::int64_t rows = heads.b * heads.a * heads.s;
-  Array probs = products(heads, input(work, 0, q), input(work, 1, k), heads.scale());
+  Array probs = scores_of(work, heads, input(work, 0, q), input(work, 1, k));
   const Array& out = input(work, 3, q);
   const Array& log_sums = input(work, 4, rows);
   const Array& grad = input(work, 5, q);
@@ -347,7 +347,7 @@ void norm_backward(Work& work) {
     }
   }
   for (std::int64_t c = 0; c < h; ++c) {
-    accumulate(work.op, output(work, 1, h)[c], d_gamma[c]);
+    if (work.writes.size() > 1) accumulate(work.op, output(work, 1, h)[c], d_gamma[c]);
     if (work.writes.size() > 2) accumulate(work.op, output(work, 2, h)[c], d_beta[c]);
   }
 }
@@ -592,6 +592,8 @@ void copy_through(Work& work) {
        "the own part leaves the source");
   const auto from = work.reads[0].begin() + first;
   output(work, 0, n).assign(from, from + n);
+  if (work.op.kind != OpKind::CastCopy) return;
+  for (double& value : work.writes[0]) value *= static_cast<double>(work.op.scale);
 }
 
 void elementwise(Work& work) {
@@ -611,11 +613,55 @@ void elementwise(Work& work) {
   for (std::int64_t k = 0; k < n; ++k) output(work, 0, n)[k] = x[k] + y[k];
 }
 
+/// Copies of x [t, h] as they are and transposed, and the sums of its columns.
+void quantize(Work& work) {
+  const Op& op = work.op;
+  const std::int64_t t = op.dims[0], h = op.dims[1];
+  const Array& x = input(work, 0, t * h);
+  const std::size_t copies = work.writes.size() - (op.accumulate ? 1 : 0);
+  need(copies >= 1 && copies <= 2, "quantize writes one or two copies");
+  for (std::size_t k = 0; k < copies; ++k) {
+    Array& y = output(work, k, t * h);
+    const bool transposed = k == 0 ? op.trans_a : op.trans_b;
+    for (std::int64_t r = 0; r < t; ++r) {
+      for (std::int64_t c = 0; c < h; ++c) y[transposed ? c * t + r : r * h + c] = x[r * h + c];
+    }
+  }
+  for (std::int64_t k = 0; op.accumulate && k < t * h; ++k) output(work, copies, h)[k % h] += x[k];
+}
+
+void abs_max(Work& work) {
+  double top = 0.0;
+  for (double value : input(work, 0, work.op.dims[0])) top = std::max(top, std::abs(value));
+  output(work, 0, 1)[0] = top;
+}
+
+double clip_factor(const Work& work) {
+  const double norm = work.reads.size() > 1 ? std::sqrt(input(work, 1, 1)[0]) : 0.0;
+  return norm > work.options.clip_norm ? work.options.clip_norm / norm : 1.0;
+}
+
+/// Momentum 0.9 without dampening, as torch.optim.SGD.
+void sgd(Work& work) {
+  const std::int64_t n = work.op.dims[0];
+  const Array& grad = input(work, 0, n);
+  const double clip = clip_factor(work);
+  constexpr double kMomentum = 0.9;
+  // Without a master copy (two outputs) the weight itself is updated.
+  const bool has_master = work.writes.size() > 2;
+  Array& momentum = output(work, has_master ? 1 : 0, n);
+  Array& master = output(work, has_master ? 0 : 1, n);
+  for (std::int64_t k = 0; k < n; ++k) {
+    momentum[k] = kMomentum * momentum[k] + grad[k] * clip;
+    master[k] -= work.options.learning_rate * momentum[k];
+  }
+  if (has_master) output(work, 2, n) = master;
+}
+
 void adam(Work& work) {
   const std::int64_t n = work.op.dims[0];
   const Array& grad = input(work, 0, n);
-  const double norm = work.reads.size() > 1 ? std::sqrt(input(work, 1, 1)[0]) : 0.0;
-  const double clip = norm > work.options.clip_norm ? work.options.clip_norm / norm : 1.0;
+  const double clip = clip_factor(work);
   constexpr double kBeta1 = 0.9, kBeta2 = 0.95;
   const double correction1 = 1.0 - std::pow(kBeta1, work.step);
   const double correction2 = 1.0 - std::pow(kBeta2, work.step);
@@ -638,7 +684,10 @@ void adam(Work& work) {
 
 bool reads_output(const Op& op, std::size_t index) {
   if (op.kind == OpKind::AttentionMerge) return true;
-  if (op.kind == OpKind::AdamStep || op.kind == OpKind::CpuAdam) return index < 3;
+  if (op.kind == OpKind::AdamStep || op.kind == OpKind::LambStep || op.kind == OpKind::CpuAdam) {
+    return index < 3;
+  }
+  if (op.kind == OpKind::SgdStep) return index < 2;
   if (op.kind == OpKind::NormBackward || op.kind == OpKind::ActivationBackward) {
     return op.accumulate && index > 0;
   }
@@ -677,11 +726,15 @@ void compute(Work& work) {
     case OpKind::DropoutBackward:
     case OpKind::CastCopy:
     case OpKind::CopyBytes: return copy_through(work);
+    case OpKind::Quantize: return quantize(work);
+    case OpKind::AbsMax: return abs_max(work);
     case OpKind::Add:
     case OpKind::Zero:
     case OpKind::SumOfSquares: return elementwise(work);
     case OpKind::AdamStep:
+    case OpKind::LambStep:
     case OpKind::CpuAdam: return adam(work);
+    case OpKind::SgdStep: return sgd(work);
     case OpKind::Opaque: throw Fault("an opaque kernel has no meaning");
     case OpKind::AllReduce:
     case OpKind::AllGather:

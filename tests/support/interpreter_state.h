@@ -23,14 +23,17 @@ struct Random {
   std::uint64_t below(std::uint64_t n) { return next() % n; }
 };
 
-/// Memory of one buffer instance, addressed by byte: the double of an element lies at its first
-/// byte, so views of different dtypes see each other's bytes as garbage (NaN), as on a machine.
+/// Memory of one buffer instance, addressed by byte (that of a 4-bit buffer by half a byte): the
+/// double of an element lies at its first byte, so views of different dtypes see each other's bytes
+/// as garbage (NaN), as on a machine.
 class Block {
  public:
-  Block(std::string label, Bytes bytes, double fill)
-      : label_(std::move(label)), bytes_(static_cast<std::size_t>(bytes.value), fill) {}
+  Block(const Buffer& buffer, double fill)
+      : label_(buffer.name),
+        cell_bits_(bits(buffer.dtype) < 8 ? 4 : 8),
+        cells_(static_cast<std::size_t>(buffer.bytes.value * 8 / cell_bits_), fill) {}
 
-  double element(const View& view, std::int64_t index) const { return bytes_[at(view, index)]; }
+  double element(const View& view, std::int64_t index) const { return cells_[at(view, index)]; }
   void set_element(const View& view, std::int64_t index, double value);
   std::vector<double> load(const View& view) const;
   void store(const View& view, const std::vector<double>& values);
@@ -41,9 +44,11 @@ class Block {
 
  private:
   std::size_t at(const View& view, std::int64_t index) const;
+  std::int64_t cells(DType dtype) const;  // of one element
 
   std::string label_;
-  std::vector<double> bytes_, given_back_;
+  std::int64_t cell_bits_;
+  std::vector<double> cells_, given_back_;
 };
 
 /// Bytes of one element; Fault for formats smaller than a byte.

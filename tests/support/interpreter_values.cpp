@@ -185,8 +185,9 @@ void inherit(World& world, RankState& rank, Known& known, const View& to, std::i
 /// part of the weights it is gathered into, a copied or cast weight equals its copy.
 void inherit_along(World& world, RankState& rank, Known& known, const Call& call) {
   const OpKind kind = call.op.kind;
-  if ((kind == OpKind::AdamStep || kind == OpKind::CpuAdam) && call.writes.size() > 3) {
-    const View &master = call.writes[0], &weight = call.writes[3];
+  const bool adam = kind == OpKind::AdamStep || kind == OpKind::LambStep || kind == OpKind::CpuAdam;
+  if ((adam && call.writes.size() > 3) || (kind == OpKind::SgdStep && call.writes.size() > 2)) {
+    const View &master = call.writes.front(), &weight = call.writes.back();
     for (std::int64_t k = 0; k < master.elements(); ++k) {
       inherit(world, rank, known, master, k, weight, k);
       inherit(world, rank, known, weight, k, master, k);
@@ -226,11 +227,11 @@ void create_persistent(World& world, RankState& rank) {
     const Buffer& buffer = world.plan.buffers.at(id.value);
     if (!buffer.persistent) continue;
     for (std::uint32_t frame = 0; frame < (buffer.framed ? program.frames : 1); ++frame) {
-      const auto block = std::make_shared<Block>(buffer.name, buffer.bytes, 0.0);
+      const auto block = std::make_shared<Block>(buffer, 0.0);
       const InstanceKey key{id.value, buffer.framed ? frame : kNoFrame};
       rank.memory[key] = block;
       rank.live[key] = std::make_shared<Stay>(Stay{block});
-      const std::int64_t elements = buffer.bytes.value / element_bytes(buffer.dtype);
+      const std::int64_t elements = buffer.bytes.value * 8 / bits(buffer.dtype);
       const View view{id, 0, 1, elements, elements, buffer.dtype};
       for (std::int64_t k = 0; buffer.seed != 0 && k < elements; ++k) {
         block->set_element(view, k, seeded_value(buffer.seed, frame * elements + k));
@@ -437,7 +438,7 @@ Results read_out(const World& world) {
     for (const auto& [key, stay] : rank.live) {
       const Buffer& buffer = world.plan.buffers[key.first];
       if (!buffer.persistent) continue;
-      const std::int64_t elements = buffer.bytes.value / element_bytes(buffer.dtype);
+      const std::int64_t elements = buffer.bytes.value * 8 / bits(buffer.dtype);
       const View view{BufferId(key.first), 0, 1, elements, elements, buffer.dtype};
       auto& values = results.buffers[{rank.id.value, buffer.name, buffer.framed ? key.second : 0}];
       for (std::int64_t k = 0; k < elements; ++k) values.push_back(stay->block->element(view, k));

@@ -113,6 +113,39 @@ TEST(LoadScenario, ChoosesTheScheduleThatFits) {
   EXPECT_EQ(schedule({"layout.pp=2", "layout.schedule=gpipe"}), Schedule::Gpipe);
 }
 
+TEST(LoadScenario, ReadsWhatTheJobKeepsAndFuses) {
+  const Scenario s = parse_scenario(kTinyScenario, "tiny.json",
+                                    {"job.precision.master=false", "job.optimizer=sgd",
+                                     "job.fused_cross_entropy=true", "job.cuda_graph=true"});
+  EXPECT_FALSE(s.job.precision.master);
+  EXPECT_EQ(s.job.optimizer, Optimizer::Sgd);
+  EXPECT_TRUE(s.job.fused_cross_entropy);
+  EXPECT_TRUE(s.job.cuda_graph);
+}
+
+TEST(LoadScenario, ReadsFormatsBelowSixteenBits) {
+  const auto job = [](const std::vector<std::string>& sets) {
+    return parse_scenario(kTinyScenario, "tiny.json", sets).job;
+  };
+  EXPECT_EQ(job({"job.precision.compute=fp8"}).precision.recipe, Recipe::Delayed);
+  EXPECT_EQ(job({"job.precision.compute=mxfp8"}).precision.recipe, Recipe::Mx);
+  const Job current = job({"job.precision.compute=fp8", "job.precision.recipe=current",
+                           "job.precision.params=fp8", "job.lora_rank=16"});
+  EXPECT_EQ(current.precision.recipe, Recipe::Current);
+  EXPECT_EQ(current.precision.params, DType::F8);
+  EXPECT_EQ(current.lora_rank, 16);
+}
+
+TEST(LoadScenario, CountsRecomputedLayersByStage) {
+  const auto layers = [](const std::string& set) {
+    const Layout l = parse_scenario(kTinyScenario, "tiny.json", {"layout.pp=2", set}).layout;
+    EXPECT_EQ(l.recompute, Recompute::Block);
+    return std::pair(l.recomputed_layers(0), l.recomputed_layers(1));
+  };
+  EXPECT_EQ(layers("layout.recompute_layers=2"), std::pair(2, 2));
+  EXPECT_EQ(layers("layout.recompute_layers=[2,0]"), std::pair(2, 0));
+}
+
 TEST(LoadScenario, ResolvedTextLoadsToTheSameScenario) {
   const Scenario s = load_scenario(kFlagship, {"layout.dp=4"}, data_dirs());
   const Scenario again = parse_scenario(s.resolved, "resolved.json");  // needs no data directory

@@ -92,6 +92,12 @@ TEST(Refusal, CountsLayers) {
             "/layout/stage_layers/1");
   EXPECT_EQ(refusal(R"({"layout": {"recompute": "block", "recompute_layers": 5}})").fix,
             "nearest legal value: 4");
+  const InputError stages = refusal(R"({"layout": {"pp": 2, "recompute_layers": [1, 0, 2]}})");
+  EXPECT_EQ(stages.pointer, "/layout/recompute_layers");
+  EXPECT_THAT(stages.problem, HasSubstr("3 entries for 2 stages"));
+  const InputError stage = refusal(R"({"layout": {"pp": 2, "recompute_layers": [1, 3]}})");
+  EXPECT_EQ(stage.pointer, "/layout/recompute_layers/1");
+  EXPECT_EQ(stage.fix, "nearest legal value: 2");
   EXPECT_EQ(refusal(R"({"layout": {"recompute": "full", "recompute_layers": 2}})").pointer,
             "/layout/recompute_layers");
 }
@@ -111,6 +117,16 @@ TEST(Refusal, NeedsShardGroupsThatDivideTheDataParallelRanks) {
               HasSubstr("zero 1 shards no gradients"));
 }
 
+TEST(Refusal, KnowsWhichRecipeFitsWhichFormat) {
+  const InputError mx = refusal(R"({"job": {"precision": {"compute": "fp8", "recipe": "mx"}}})");
+  EXPECT_EQ(mx.pointer, "/job/precision/recipe");
+  EXPECT_EQ(mx.fix, "set recipe to delayed");
+  EXPECT_EQ(refusal(R"({"job": {"precision": {"recipe": "current"}}})").fix, "set recipe to none");
+  EXPECT_EQ(refusal(R"({"job": {"precision": {"params": "fp8"}}})").pointer,
+            "/job/precision/params");
+  EXPECT_EQ(refusal(R"({"layout": {"tp_overlap": "userbuffers"}})").pointer, "/layout/tp_overlap");
+}
+
 TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
   const auto expect = [](const char* patch, const char* pointer, const char* fix) {
     const InputError e = refusal(patch);
@@ -122,9 +138,8 @@ TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
   expect(R"({"layout": {"ep": 8}})", "/layout/ep", "nearest legal value: 1");
   expect(R"({"layout": {"schedule": "zb-h1"}})", "/layout/schedule", "1f1b");
   expect(R"({"layout": {"recompute": "modules"}})", "/layout/recompute", "selective");
-  expect(R"({"job": {"precision": {"compute": "fp8"}}})", "/job/precision/compute", "bf16");
+  expect(R"({"layout": {"tp_overlap": "async-tp"}})", "/layout/tp_overlap", "userbuffers");
   expect(R"({"job": {"attention": "flash4"}})", "/job/attention", "flash3");
-  expect(R"({"job": {"optimizer": "lamb"}})", "/job/optimizer", "adam");
   expect(R"({"model": {"moe": {"experts": 8}}})", "/model/moe", "remove");
   expect(R"({"passes": [{"overlap": {"max_chunks": 4}}]})", "/passes/0/overlap", "leaving []");
 }

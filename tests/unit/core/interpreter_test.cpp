@@ -282,6 +282,29 @@ TEST(InterpreterKernels, LossFromVocabularyShardsEqualsTheWholeAndItsGradientIsT
   expect_near(grad, differences(loss_of, logits), "dlogits");
 }
 
+// Weight 1, momentum 2, gradient 10 clipped by 1 / sqrt(400): 2 x 0.9 + 0.5 = 2.3, 1 - 2.3e-3.
+TEST(InterpreterKernels, SgdKeepsAMomentum) {
+  const InterpretOptions options;
+  const Op op{.kind = OpKind::SgdStep, .dims = {1}};
+  Work work{op, {{10.0}, {400.0}}, {{2.0}, {1.0}}, 0, 1, 1, options};
+  interpreted::compute(work);
+  EXPECT_NEAR(work.writes[0][0], 2.3, 1e-12);
+  EXPECT_NEAR(work.writes[1][0], 1.0 - 2.3e-3, 1e-12);
+}
+
+// [[1, 2, 3], [4, 5, 6]]: a copy, a transposed copy and the sums of the columns on top of 100.
+TEST(InterpreterKernels, QuantizeCopiesTransposesAndSumsColumns) {
+  const InterpretOptions options;
+  const Op op{.kind = OpKind::Quantize, .trans_b = true, .accumulate = true, .dims = {2, 3}};
+  const Array x{1, 2, 3, 4, 5, 6};
+  Work work{op, {x}, {Array(6), Array(6), {100, 100, 100}}, 0, 1, 1, options};
+  interpreted::compute(work);
+  EXPECT_EQ(work.writes[0], x);
+  EXPECT_THAT(work.writes[1], ElementsAre(1, 4, 2, 5, 3, 6));
+  EXPECT_THAT(work.writes[2], ElementsAre(105, 107, 109));
+  EXPECT_THAT(run({.kind = OpKind::AbsMax, .dims = {3}}, {{1, -7, 3}}, {1})[0], ElementsAre(7.0));
+}
+
 TEST(InterpreterKernels, AdamClipsByTheGlobalNorm) {
   // Norm sqrt(400) = 20 > 1: g = 6 / 20 = 0.3. First step: m / 0.1 = 0.3, sqrt(v / 0.05) = 0.3, so
   // the weight moves by 1e-3 x 0.3 / (0.3 + 1e-8).

@@ -55,8 +55,19 @@ TEST(Flops, HardwareCountsWhatIsRecomputed) {
   const double layer = 24.0 * 2048 * 12288.0 * 12288.0 + core;
   EXPECT_NEAR(extra() / (96 * layer), 1.0, 1e-9);
   layout.recompute = Recompute::Block;
-  layout.recompute_layers = 5;
+  layout.recompute_layers = {5};
   EXPECT_NEAR(extra() / (5 * layer), 1.0, 1e-9);  // one chunk
+}
+
+// h = 8, ffn = 32, one head, vocabulary 16, sequence 1: linear weights 3 x 64 + 64 + 2 x 256 = 768,
+// head 128, both twice (forward, input gradient) instead of three times; attention 4 x 8 and
+// adapters of rank 2 on inputs and outputs of 24 + 8 + 8 + 8 + 32 + 8 + 8 + 32 = 128 three times.
+TEST(Flops, FrozenWeightsHaveNoGradient) {
+  Transformer t;
+  t.layers = 1, t.hidden = 8, t.heads = t.kv_heads = 1, t.head_dim = 8, t.ffn = 32, t.vocab = 16;
+  const Job job{.sequence = 1, .global_batch = 1, .lora_rank = 2};
+  const double flops = iteration_flops(t, job, Layout{}, FlopsConvention::Megatron).model.value;
+  EXPECT_NEAR(flops, 2 * 2.0 * (768 + 128) + 3 * (4.0 * 8 + 2.0 * 2 * 128), 1e-9);
 }
 
 // Llama-like: h = 4096, 32 heads and 8 key/value heads of 128, gated MLP of 14336. Weights of a

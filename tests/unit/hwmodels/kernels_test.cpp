@@ -116,6 +116,24 @@ TEST(Gemm, FollowsThePeakOfItsFormat) {
   EXPECT_NEAR((full.time.value - 1e-6) / (half.time.value - 1e-6), 10.0, 1e-9);
 }
 
+// Half the bytes and twice the peak: an 8-bit product moves its operands at 1 byte and its result
+// at 2, as its views say, and multiplies at the device's fp8 rate.
+TEST(Gemm, EightBitOperandsMoveHalfTheBytes) {
+  const Topology topology(test::nvswitch_cluster("h100-sxm-80gb", 1, 450, 50));
+  const HardwareModel model(topology, Job{.stack = "default"}, test::data_folder());
+  Op op{.kind = OpKind::Gemm, .dtype = DType::Bf16, .out = DType::Bf16, .trans_b = true};
+  op.dims = {8192, 8192, 8192};
+  const std::int64_t n = 8192 * 8192;
+  const auto operands = [&](DType dtype) {
+    const View v{.rows = 8192, .cols = 8192, .ld = 8192, .dtype = dtype};
+    op.dtype = dtype;
+    return model.kernel(op, v.bytes() + v.bytes(), Bytes(2 * n), DeviceKindId(0));
+  };
+  const Cost wide = operands(DType::Bf16), narrow = operands(DType::F8);
+  EXPECT_NEAR(narrow.term(Term::Memory).value / wide.term(Term::Memory).value, 4.0 / 6.0, 1e-9);
+  EXPECT_NEAR(narrow.term(Term::Compute).value / wide.term(Term::Compute).value, 0.5, 0.01);
+}
+
 Op attention(OpKind kind, std::int64_t b, std::int64_t a, std::int64_t s, std::int64_t d,
              bool causal) {
   Op op{.kind = kind, .dtype = DType::Bf16, .out = DType::Bf16};
@@ -279,9 +297,26 @@ TEST(MemoryBound, SoftmaxReadsBelowTheDiagonal) {
 
 // Per element: gradient 4 read; master, m, v 12 written and read back; weight 2 written: 30 bytes.
 TEST(MemoryBound, AdamReadsBackItsStates) {
-  Op op{.kind = OpKind::AdamStep, .dtype = DType::F32, .out = DType::F16};
+  Op op{.kind = OpKind::AdamStep, .dtype = DType::F32, .out = DType::F32};
   op.dims = {1000};
   EXPECT_EQ(moved_bytes(op, Bytes(4000), Bytes(14'000)).value, 30'000);
+}
+
+// Pure bf16: gradient 2 read; m, v and weight 6 written and read back.
+TEST(MemoryBound, StatesHaveTheirFormat) {
+  Op op{.kind = OpKind::AdamStep, .dtype = DType::Bf16, .out = DType::Bf16};
+  op.dims = {1000};
+  EXPECT_EQ(moved_bytes(op, Bytes(2000), Bytes(6000)).value, 14'000);
+}
+
+// SGD has one state less than Adam: gradient 4; master and momentum 8 twice; weight 2. LAMB passes
+// over its fp32 update three times (written, read, read) and twice more over the weight: 20 bytes.
+TEST(MemoryBound, OtherOptimizersBesideAdam) {
+  Op op{.kind = OpKind::SgdStep, .dtype = DType::F32, .out = DType::F32};
+  op.dims = {1000};
+  EXPECT_EQ(moved_bytes(op, Bytes(4000), Bytes(10'000)).value, 22'000);
+  op.kind = OpKind::LambStep;
+  EXPECT_EQ(moved_bytes(op, Bytes(4000), Bytes(14'000)).value, 30'000 + 20'000);
 }
 
 // 16 cores and 50 GB/s per GPU: 9.6e8 elements take 1 s of cores, but 28 B each at 30 GB/s take

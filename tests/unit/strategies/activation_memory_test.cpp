@@ -24,7 +24,8 @@ Transformer model_of(const World& w) {
 // Activations that live from forward into backward, of layer 1: those allocated by its forward and
 // freed after the first backward operation, and its input, which the layer before it made.
 std::int64_t kept(const World& w, std::int32_t tp, bool sp, Recompute recompute,
-                  std::int32_t cp = 1, ContextComm comm = ContextComm::AllGather) {
+                  std::int32_t cp = 1, ContextComm comm = ContextComm::AllGather,
+                  DType compute = DType::Bf16) {
   Layout layout;
   layout.tp = tp;
   layout.sp = sp;
@@ -35,6 +36,7 @@ std::int64_t kept(const World& w, std::int32_t tp, bool sp, Recompute recompute,
   Job job = tiny_job(w.b);
   job.sequence = w.s;
   if (cp > 1) job.attention = AttentionKernel::Flash2;
+  job.precision.compute = compute;
   const Plan plan = plan_of(model_of(w), layout, job);
   std::vector<char> live(plan.buffers.size(), 0);
   std::int64_t bytes = 0;
@@ -72,6 +74,19 @@ TEST(ActivationMemory, WithSequenceParallelism) {
   const World w;
   EXPECT_EQ(kept(w, 2, true, Recompute::None),
             w.s * w.b * w.h * 34 / w.t + 5 * w.a * w.s * w.s * w.b / w.t);
+}
+
+// In 8 bits the inputs of the four linear layers are kept as copies of half the size: 2 sbh for
+// qkv, proj and fc1 and 8 sbh for fc2 become half. MX adds a byte per 32 elements of the 7 sbh.
+TEST(ActivationMemory, OfEightBitCopies) {
+  const World w;
+  const std::int64_t sbh = w.s * w.b * w.h, scores = 5 * w.a * w.s * w.s * w.b;
+  EXPECT_EQ(kept(w, 1, false, Recompute::None, 1, ContextComm::AllGather, DType::F8),
+            sbh * (34 - 7) + scores);
+  EXPECT_EQ(kept(w, 2, true, Recompute::None, 1, ContextComm::AllGather, DType::F8),
+            (sbh * (34 - 7) + scores) / w.t);
+  EXPECT_EQ(kept(w, 1, false, Recompute::None, 1, ContextComm::AllGather, DType::Mxf8),
+            sbh * (34 - 7) + scores + 7 * sbh / 32);
 }
 
 // Selective recomputation drops the quadratic term, full keeps the layer's input.

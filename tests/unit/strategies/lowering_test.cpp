@@ -69,6 +69,21 @@ TEST(Lowering, ExchangesOfAContextParallelLayer) {
   EXPECT_EQ(of_layer(ContextComm::Ring, OpKind::AttentionMerge), 1);
 }
 
+// User buffers over tp 2: what stands before or after a product of sequence parallelism is cut in
+// two, so that one half moves under the other's product: the gathers of qkv's and fc1's inputs and
+// of proj's and fc2's gradients, the scatters of proj and fc2. Input gradients' scatters and the
+// second gathers of inputs run whole under other products.
+TEST(Lowering, UserbuffersCutCollectives) {
+  Layout layout = layout_of(2, 1, 1);
+  layout.sp = true;
+  layout.tp_overlap = TpOverlap::Userbuffers;
+  const Plan plan = plan_of(tiny_gpt(), layout, tiny_job(2));
+  EXPECT_EQ(collectives(plan, OpKind::AllGather), 2 * 2 + 2 * 2 + 2);
+  EXPECT_EQ(collectives(plan, OpKind::ReduceScatter), 2 * 2 + 2);
+  EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::Gemm), 4 * 2);
+  EXPECT_EQ(count_ops(plan, Phase::Backward, 1, OpKind::Gemm), 2 * 2 + 2);
+}
+
 TEST(Lowering, StacksDifferInPointwiseKernels) {
   const auto forward = [](const char* stack, double dropout) {
     Transformer model = tiny_gpt();
@@ -190,6 +205,58 @@ TEST(Lowering, ZeroOneShardsTheOptimizer) {
     if (b.name.find("master") != std::string::npos) master_bytes += b.bytes.value;
   }
   EXPECT_EQ(master_bytes, bucket_bytes / 2 * 4 / 2);  // BF16 weights, F32 masters, half of them
+}
+
+std::int64_t bytes_of_buffers(const Plan& plan, const std::string& name) {
+  std::int64_t bytes = 0;
+  for (const Buffer& b : plan.buffers) {
+    if (b.name.find(name) != std::string::npos) bytes += b.bytes.value;
+  }
+  return bytes;
+}
+
+// BF16 weights: master, m and v of 4 bytes each. SGD keeps a momentum in place of m and v; without
+// master the states are BF16 like the weights.
+TEST(Lowering, StatesOfTheOptimizer) {
+  Job job = tiny_job(1);
+  const auto plan_with = [&](Optimizer optimizer, bool master) {
+    job.optimizer = optimizer;
+    job.precision.master = master;
+    return plan_of(tiny_gpt(), layout_of(1, 1, 1), job);
+  };
+  const Plan adam = plan_with(Optimizer::Adam, true), sgd = plan_with(Optimizer::Sgd, true);
+  const Plan lamb = plan_with(Optimizer::Lamb, true), bare = plan_with(Optimizer::Adam, false);
+  const std::int64_t weights = bytes_of_buffers(adam, "weights");
+  EXPECT_EQ(bytes_of_buffers(adam, "master"), 2 * weights);
+  EXPECT_EQ(bytes_of_buffers(adam, "adam_"), 4 * weights);
+  EXPECT_EQ(bytes_of_buffers(lamb, "adam_"), 4 * weights);
+  EXPECT_EQ(bytes_of_buffers(sgd, "master"), 2 * weights);
+  EXPECT_EQ(bytes_of_buffers(sgd, "momentum"), 2 * weights);
+  EXPECT_EQ(bytes_of_buffers(sgd, "adam_"), 0);
+  EXPECT_EQ(bytes_of_buffers(bare, "master"), 0);
+  EXPECT_EQ(bytes_of_buffers(bare, "adam_"), 2 * weights);
+  const auto steps = [](const Plan& plan, OpKind kind) {
+    return count(plan, 0, [&](const Instruction& i) {
+      return is_task(i.kind) && plan.calls[i.call].op.kind == kind;
+    });
+  };
+  EXPECT_EQ(steps(sgd, OpKind::SgdStep), 1);
+  EXPECT_EQ(steps(lamb, OpKind::LambStep), 1);
+  EXPECT_EQ(steps(lamb, OpKind::AdamStep), 0);
+}
+
+// Logits of 4 tokens x 16 words: 2 bytes each kept, and 4 more in F32 unless the loss is fused.
+TEST(Lowering, FusedCrossEntropyKeepsNoF32Logits) {
+  Job job = tiny_job(1);
+  const Plan apart = plan_of(tiny_gpt(), layout_of(1, 1, 1), job);
+  job.fused_cross_entropy = true;
+  const Plan fused = plan_of(tiny_gpt(), layout_of(1, 1, 1), job);
+  EXPECT_EQ(bytes_of_buffers(apart, "logits_f32"), 4 * 16 * 4);
+  EXPECT_EQ(bytes_of_buffers(fused, "logits_f32"), 0);
+  EXPECT_EQ(bytes_of_buffers(fused, "head.logits_grad"), 0);
+  EXPECT_FALSE(fused.cuda_graph);
+  job.cuda_graph = true;
+  EXPECT_TRUE(plan_of(tiny_gpt(), layout_of(1, 1, 1), job).cuda_graph);
 }
 
 // A pipeline message is [tokens, hidden] = 4 x 8 BF16; cut over tp by sequence parallelism or by

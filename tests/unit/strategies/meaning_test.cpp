@@ -67,7 +67,7 @@ std::vector<Layout> some_layouts() {
     l.dp = 1 + digit(2);
     l.zero = digit(2);
     l.recompute = static_cast<Recompute>(digit(4));
-    l.recompute_layers = 1;
+    l.recompute_layers = {1};
     l.micro_batch = 1 + digit(2);
     l.schedule = l.vpp > 1            ? Schedule::Interleaved
                  : l.micro_batch == 1 ? Schedule::OneFOneB

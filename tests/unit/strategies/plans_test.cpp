@@ -68,7 +68,7 @@ TEST_P(EveryLayout, IsSoundForAGptWithUnfusedAttention) {
   for (const Degrees& d : all_degrees()) {
     Layout layout = layout_of(d, Schedule::OneFOneB);
     layout.recompute = GetParam();
-    layout.recompute_layers = 1;
+    layout.recompute_layers = {1};
     expect_sound(tiny_gpt(), layout, tiny_job(4 * d.dp));
   }
 }
@@ -77,7 +77,7 @@ TEST_P(EveryLayout, IsSoundForALlamaWithFlashAttention) {
   for (const Degrees& d : all_degrees()) {
     Layout layout = layout_of(d, Schedule::Gpipe);
     layout.recompute = GetParam();
-    layout.recompute_layers = 1;
+    layout.recompute_layers = {1};
     Job job = tiny_job(4 * d.dp);
     job.attention = AttentionKernel::Flash2;
     expect_sound(tiny_llama(), layout, job);

@@ -16,7 +16,7 @@ std::int64_t repeated(const Plan& plan, std::int32_t layer) {
 Plan with(Recompute recompute, AttentionKernel attention = AttentionKernel::Unfused) {
   Layout layout;
   layout.recompute = recompute;
-  layout.recompute_layers = 2;
+  layout.recompute_layers = {2};
   Job job = tiny_job(2);
   job.attention = attention;
   return plan_of(tiny_gpt(), layout, job);
@@ -35,10 +35,33 @@ TEST(RecomputePass, BlockTakesTheFirstLayersOfAChunk) {
   EXPECT_EQ(repeated(plan, 2), 0);
 }
 
-// Scores, softmax, context; flash attention has nothing to repeat.
+// One entry per stage: two stages of two layers, the first recomputes both, the second none.
+TEST(RecomputePass, BlockCountsByStage) {
+  Layout layout;
+  layout.pp = 2;
+  layout.recompute = Recompute::Block;
+  layout.recompute_layers = {2, 0};
+  const Plan plan = plan_of(tiny_gpt(), layout, tiny_job(2));
+  const auto kernels = [&](std::int32_t layer) {
+    std::int64_t n = 0;
+    for (std::uint32_t program = 0; program < 2; ++program) {
+      n += count(plan, program, [&](const Instruction& i) {
+        return is_task(i.kind) && i.frame() == 0 && plan.names[i.name].layer == layer &&
+               plan.names[i.name].phase == Phase::Recompute;
+      });
+    }
+    return n;
+  };
+  EXPECT_EQ(kernels(0), 12);
+  EXPECT_EQ(kernels(1), 12);
+  EXPECT_EQ(kernels(2), 0);
+  EXPECT_EQ(kernels(3), 0);
+}
+
+// Scores, softmax, context; or the one flash kernel.
 TEST(RecomputePass, SelectiveRepeatsTheAttentionCore) {
   EXPECT_EQ(repeated(with(Recompute::Selective), 1), 3);
-  EXPECT_EQ(repeated(with(Recompute::Selective, AttentionKernel::Flash2), 1), 0);
+  EXPECT_EQ(repeated(with(Recompute::Selective, AttentionKernel::Flash2), 1), 1);
 }
 
 // The core is repeated after the output projection's gradients, right before its own backward.
