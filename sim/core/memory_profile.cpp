@@ -14,7 +14,7 @@ MemoryProfile memory_profile(const Plan& plan, const Program& program, ArenaId a
   };
   for (const BufferId id : program.buffers) {
     const Buffer& b = plan.buffers[id.value];
-    if (!b.persistent || b.arena != arena) continue;
+    if (!b.persistent || b.in_place || b.arena != arena) continue;
     const std::int64_t instances = b.framed ? program.frames : 1;
     now[static_cast<std::size_t>(b.memory)] += rounded(b) * instances;
     total += rounded(b) * instances;
@@ -31,7 +31,7 @@ MemoryProfile memory_profile(const Plan& plan, const Program& program, ArenaId a
     const Instruction& in = program.body[i];
     if (in.kind != Kind::Alloc && in.kind != Kind::Free) continue;
     const Buffer& b = plan.buffers[in.call];
-    if (b.arena != arena) continue;
+    if (b.in_place || b.arena != arena) continue;
     const std::int64_t change = in.kind == Kind::Alloc ? rounded(b) : -rounded(b);
     now[static_cast<std::size_t>(b.memory)] += change;
     total += change;

@@ -122,6 +122,7 @@ struct Buffer {
   std::int64_t address = -1;  // -1: placed by the allocator
   bool framed = false;
   bool persistent = false;
+  bool in_place = false;  // lies inside another buffer, which is what memory figures count
   std::uint64_t seed =
       0;  // initial contents of persistent buffers that no Parameter or Input describes
   bool operator==(const Buffer&) const = default;

@@ -185,6 +185,8 @@ class Parser {
         b.framed = true;
       } else if (w == "persistent") {
         b.persistent = true;
+      } else if (w == "in_place") {
+        b.in_place = true;
       } else if (!shape_of(w, shape)) {
         b.dtype = spelt<DType>(w, "shape, dtype or field of a buffer");
       }

@@ -74,6 +74,7 @@ class Printer {
     if (b.address >= 0) text += " address=" + number(b.address);
     if (b.framed) text += " framed";
     if (b.persistent) text += " persistent";
+    if (b.in_place) text += " in_place";
     if (b.seed != 0) text += " seed=" + std::to_string(b.seed);
     line(text);
   }

@@ -59,8 +59,18 @@ void update(StageBuilder& b, const Bucket& bucket, const BucketViews& v, const V
   if (bucket.v.valid()) writes.push_back(flat(bucket.v, bucket.shard, state));
   writes.push_back(v.updated);
   const Step step = step_of(b.job.optimizer);
+  if (b.kernels.optimizer_passes) {
+    const Op pass{.kind = OpKind::CastCopy, .dims = {bucket.shard}};
+    if (b.job.precision.compute == DType::F16) b.kernel("unscale", pass, {v.reduced}, {v.reduced});
+    b.kernel("clip", pass, {v.reduced}, {v.reduced});
+  }
   b.kernel(step.name, {.kind = step.kind, .dims = {bucket.shard}}, {v.reduced, sum},
            std::move(writes));
+  if (b.kernels.optimizer_passes && bucket.master.valid()) {
+    const View master = flat(bucket.master, bucket.shard, DType::F32);
+    b.kernel("copy_master", {.kind = OpKind::CastCopy, .dims = {bucket.shard}}, {master},
+             {v.updated});
+  }
 }
 
 }  // namespace

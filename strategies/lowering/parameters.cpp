@@ -293,7 +293,9 @@ BufferId StageParameters::passing(const char* what, std::int64_t elements, DType
                           .bytes = Bytes(elements * bits(dtype) / 8),
                           .memory = memory,
                           .dtype = dtype,
-                          .framed = framed});
+                          .framed = framed,
+                          // ZeRO 1 reduces into and gathers from its part of the whole buffers.
+                          .in_place = !framed});
 }
 
 // The framed buffer of a unit: its own for an end of the model, a shared one for a layer.

@@ -38,6 +38,8 @@ struct StackKernels {
       false;                           // a pipeline message is sent as 1/tp and gathered on arrival
   bool recompute_stops_early = false;  // torch's non-reentrant checkpoint: what follows the last
                                        // tensor backward needs is left out
+  bool optimizer_passes = true;  // gradients unscaled (fp16) and clipped and weights copied from
+                                 // their master in passes of their own, else inside the step
   Messages messages = Messages::OverlappedIfInterleaved;
 };
 
