@@ -75,12 +75,25 @@ void embedding_backward(StageBuilder& b, const View& dy, const EmbeddingState& s
                  .dims = {s.tokens, s.hidden}},
                 {dx}, {used_positions(b, b.weight(Role::PositionEmbedding).gradient)});
   }
+  const View& gradient = b.weight(Role::WordEmbedding).gradient;
+  const bool whole = b.parameters.level() < 2;
+  // torch makes a dense gradient of the table, which is then added to the gradient of the
+  // iteration.
+  const View dense = whole ? b.temporary("word_grad", gradient.rows, gradient.cols) : gradient;
+  if (whole) {
+    b.kernel_in(Phase::WeightGrad, "word_zero", {.kind = OpKind::Zero, .dims = {dense.elements()}},
+                {}, {dense});
+  }
   b.kernel_in(Phase::WeightGrad, "word",
               {.kind = OpKind::EmbeddingBackward,
                .accumulate = true,
                .slot = b.wiring.tp,
                .dims = {s.tokens, s.hidden, s.vocab}},
-              {state.tokens, dx}, {b.weight(Role::WordEmbedding).gradient});
+              {state.tokens, dx}, {dense});
+  if (whole) {
+    b.kernel_in(Phase::WeightGrad, "word_add", {.kind = OpKind::Add, .dims = {dense.elements()}},
+                {dense, gradient}, {gradient});
+  }
 }
 
 void head_forward(StageBuilder& b, const View& x, HeadState& state) {

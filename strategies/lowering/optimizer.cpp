@@ -44,7 +44,21 @@ Step step_of(Optimizer optimizer) {
   return {"adam", OpKind::AdamStep};
 }
 
-void update(StageBuilder& b, const Bucket& bucket, const BucketViews& v, const View& sum) {
+// What the step reads: 16-bit gradients are copied to F32 and unscaled first, fp16 ones unscaled.
+View step_gradient(StageBuilder& b, const Bucket& bucket, const View& reduced) {
+  if (!b.kernels.optimizer_passes) return reduced;
+  const Op pass{.kind = OpKind::CastCopy, .dims = {bucket.shard}};
+  if (bits(reduced.dtype) == 16 && b.job.precision.master) {
+    const View wide = b.step_gradients(bucket.shard);
+    b.kernel("unscale", pass, {reduced}, {wide});
+    return wide;
+  }
+  if (b.job.precision.compute == DType::F16) b.kernel("unscale", pass, {reduced}, {reduced});
+  return reduced;
+}
+
+void update(StageBuilder& b, const Bucket& bucket, const BucketViews& v, const View& gradient,
+            const View& sum) {
   const DType state = state_dtype(b.job.precision);
   std::vector<View> writes;
   if (bucket.master.valid()) {
@@ -60,11 +74,9 @@ void update(StageBuilder& b, const Bucket& bucket, const BucketViews& v, const V
   writes.push_back(v.updated);
   const Step step = step_of(b.job.optimizer);
   if (b.kernels.optimizer_passes) {
-    const Op pass{.kind = OpKind::CastCopy, .dims = {bucket.shard}};
-    if (b.job.precision.compute == DType::F16) b.kernel("unscale", pass, {v.reduced}, {v.reduced});
-    b.kernel("clip", pass, {v.reduced}, {v.reduced});
+    b.kernel("clip", {.kind = OpKind::CastCopy, .dims = {bucket.shard}}, {gradient}, {gradient});
   }
-  b.kernel(step.name, {.kind = step.kind, .dims = {bucket.shard}}, {v.reduced, sum},
+  b.kernel(step.name, {.kind = step.kind, .dims = {bucket.shard}}, {gradient, sum},
            std::move(writes));
   if (b.kernels.optimizer_passes && bucket.master.valid()) {
     const View master = flat(bucket.master, bucket.shard, DType::F32);
@@ -85,9 +97,27 @@ void zero_gradients(StageBuilder& b, const View& loss) {
     const View& gradient = sharded ? v.reduced : v.gradient;
     b.kernel("zero_gradients", {.kind = OpKind::Zero, .dims = {gradient.elements()}}, {},
              {gradient});
+    if (bucket.fresh.valid()) {
+      b.kernel("zero_fresh", {.kind = OpKind::Zero, .dims = {bucket.elements}}, {},
+               {flat(bucket.fresh, bucket.elements, bucket.dtype)});
+    }
   }
   b.number(0);
   if (present(loss)) b.kernel("zero_loss", {.kind = OpKind::Zero, .dims = {1}}, {}, {loss});
+}
+
+void accumulate_fresh(StageBuilder& b, std::int32_t chunk) {
+  std::int32_t index = 0;
+  for (const Bucket& bucket : b.parameters.buckets()) {
+    b.number(index++);
+    if (!bucket.fresh.valid() || bucket.chunk != chunk) continue;
+    const View fresh = flat(bucket.fresh, bucket.elements, bucket.dtype);
+    const View gradient = views_of(b, bucket).gradient;
+    b.kernel("accumulate", {.kind = OpKind::Add, .dims = {bucket.elements}}, {fresh, gradient},
+             {gradient});
+    b.kernel("zero_fresh", {.kind = OpKind::Zero, .dims = {bucket.elements}}, {}, {fresh});
+  }
+  b.number(0);
 }
 
 void reduce_bucket(StageBuilder& b, std::int32_t index) {
@@ -127,10 +157,16 @@ void update_weights(StageBuilder& b, const View& sum) {
   if (w.model.valid()) {
     b.collective(w.dp_stream, w.model, OpKind::AllReduce, "grad_norm_all_reduce", sum, sum);
   }
+  // The norm decides about all buckets, so the gradients of all of them wait for it.
+  std::vector<View> gradients;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    b.number(static_cast<std::int32_t>(i));
+    gradients.push_back(step_gradient(b, buckets[i], views_of(b, buckets[i]).reduced));
+  }
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const BucketViews v = views_of(b, buckets[i]);
     b.number(static_cast<std::int32_t>(i));
-    update(b, buckets[i], v, sum);
+    update(b, buckets[i], v, gradients[i], sum);
     if (!buckets[i].weight_shard.valid() || b.parameters.level() == 3) continue;
     b.collective(w.dp_stream, w.shard, OpKind::AllGather, "param_all_gather", v.updated, v.weight);
   }

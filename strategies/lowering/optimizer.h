@@ -10,6 +10,10 @@ namespace gputwin {
 /// loss where there is one.
 void zero_gradients(StageBuilder& b, const View& loss);
 
+/// Adds what one micro-batch made of the gradients of a local chunk to those of the iteration,
+/// where the stack keeps them apart (Bucket::fresh).
+void accumulate_fresh(StageBuilder& b, std::int32_t chunk);
+
 /// Sums bucket `index` over the ranks that share its parameters: over tp where sequence parallelism
 /// left parts, over dp (to a shard with zero 1). For zero 0 and 1; see sharding.h for the others.
 void reduce_bucket(StageBuilder& b, std::int32_t index);

@@ -350,6 +350,9 @@ void StageParameters::make_buffers(Bucket& bucket) {
     bucket.m = persistent("adam_m", bucket.shard, state, MemoryClass::Optimizer);
     bucket.v = persistent("adam_v", bucket.shard, state, MemoryClass::Optimizer);
   }
+  if (reducing_.apart && level() < 2 && p.grads == DType::F32 && bits(bucket.dtype) == 16) {
+    bucket.fresh = persistent("fresh", bucket.elements, bucket.dtype, MemoryClass::Gradients);
+  }
   if (level() == 0) return;
   constexpr auto kPassing = MemoryClass::Communication;
   bucket.gradient_shard =
@@ -370,7 +373,10 @@ void StageParameters::place(const TensorSpec& t, const Bucket& bucket, std::int6
   };
   const Precision& p = precision_;
   const bool flat_weights = level() == 3, flat_gradients = level() >= 2;
-  const View gradient = t.frozen ? View{} : view(bucket.gradient, p.grads, t.rows(), offset);
+  const bool apart = bucket.fresh.valid();
+  const View gradient = t.frozen ? View{}
+                                 : view(apart ? bucket.fresh : bucket.gradient,
+                                        apart ? bucket.dtype : p.grads, t.rows(), offset);
   const BufferId again = flat_weights ? bucket.weight_again : bucket.weight;
   weights_[{t.role, t.layer}] = {
       .forward = {view(bucket.weight, bucket.dtype, t.rows(), offset), gradient},

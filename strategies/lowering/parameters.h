@@ -97,8 +97,10 @@ struct Bucket {
   // optimizer has one state (SGD's momentum).
   BufferId master{}, m{}, v{};
   BufferId gradient_shard{}, weight_shard{};  // with zero >= 1
-  BufferId arriving{};        // zero >= 2: a micro-batch's part of the gradient shard, before it is
-                              // added; none where one micro-batch is all
+  BufferId fresh{};     // 16-bit gradients of one micro-batch beside the F32 ones of the iteration;
+                        // none where kernels accumulate into these
+  BufferId arriving{};  // zero >= 2: a micro-batch's part of the gradient shard, before it is
+                        // added; none where one micro-batch is all
   std::int64_t elements = 0;  // padded to a multiple of the shards
   std::int64_t shard = 0;
   std::int64_t partial_begin = 0, partial_elements = 0;
@@ -124,6 +126,7 @@ class StageParameters {
   struct Reducing {
     SlotId tp{}, shard{};
     bool overlap = true, accumulate = true;
+    bool apart = false;  // 16-bit gradients of a micro-batch are kept beside F32 ones
   };
   StageParameters(PlanBuilder& builder, std::int32_t stage, const Layout& layout, const Job& job,
                   const std::vector<std::vector<TensorSpec>>& tensors, const Reducing& reducing);

@@ -54,6 +54,7 @@ constexpr auto kStacks = std::to_array<StackKernels>({
      .description = "Megatron kernels under DeepSpeed: full pipeline messages, nothing overlapped",
      .async_tensor_parallel = false,
      .overlap_grad_reduce = false,
+     .gradients_apart = true,
      .messages = Messages::Blocking},
     {.family = "deepspeed",
      .description = "DeepSpeed with Megatron kernels",

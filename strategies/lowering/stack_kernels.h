@@ -40,6 +40,7 @@ struct StackKernels {
                                        // tensor backward needs is left out
   bool optimizer_passes = true;  // gradients unscaled (fp16) and clipped and weights copied from
                                  // their master in passes of their own, else inside the step
+  bool gradients_apart = false;  // F32 gradients are summed from 16-bit ones of each micro-batch
   Messages messages = Messages::OverlappedIfInterleaved;
 };
 

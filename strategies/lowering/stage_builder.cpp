@@ -67,6 +67,14 @@ View StageBuilder::temporary(const std::string& name, std::int64_t rows, std::in
   return framed(name, rows, cols, dtype, MemoryClass::Temporary);
 }
 
+View StageBuilder::step_gradients(std::int64_t elements) {
+  const BufferId buffer = plan_.buffer({.name = "step_gradients",
+                                        .bytes = Bytes(elements * bits(DType::F32) / 8),
+                                        .memory = MemoryClass::Gradients,
+                                        .dtype = DType::F32});
+  return flat(buffer, elements, DType::F32);
+}
+
 void StageBuilder::add(Kind kind, std::uint8_t stream, Phase phase, const std::string& name, Op op,
                        std::vector<View> reads, std::vector<View> writes) {
   const NameId id =

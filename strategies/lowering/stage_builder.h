@@ -74,6 +74,9 @@ class StageBuilder {
   /// A tensor of the weights that stays from iteration to iteration.
   View lasting(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype);
 
+  /// F32 gradients that live for one step of the optimizer.
+  View step_gradients(std::int64_t elements);
+
   /// A kernel on the compute stream. `op.dtype` and `op.out` default to the first read and write.
   void kernel(const std::string& name, Op op, std::vector<View> reads, std::vector<View> writes);
   void kernel_in(Phase phase, const std::string& name, Op op, std::vector<View> reads,

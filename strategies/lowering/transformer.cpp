@@ -52,7 +52,8 @@ class StageLowering {
                     {.tp = wiring_.tp,
                      .shard = wiring_.shard,
                      .overlap = mj.overlap_reduction(),
-                     .accumulate = mj.micro_batches > 1}),
+                     .accumulate = mj.micro_batches > 1,
+                     .apart = mj.kernels.gradients_apart}),
         b_(plan, mj.model, mj.layout, mj.job, mj.kernels, mj.sizes, wiring_, parameters_) {}
 
   StageSegments run() {
@@ -285,6 +286,9 @@ class StageLowering {
       backward_segment(list, kEmbeddingLayer, [&] { embedding_backward(b_, dy, embedding_); });
     } else {
       chunk.input_grad = send(list, count > 0 ? first : kHeadLayer, "input_grad", dy);
+    }
+    if (mj_.kernels.gradients_apart) {
+      segment(list, Phase::Reduce, kHeadLayer, [&] { accumulate_fresh(b_, local_chunk_); });
     }
   }
 
