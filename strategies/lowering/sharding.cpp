@@ -11,6 +11,11 @@ View whole_gradient(const StageBuilder& b, const Bucket& bucket) {
   return flat(bucket.gradient, bucket.elements, b.job.precision.grads);
 }
 
+// Summed over the copies of hybrid sharding at the end alone.
+bool late_sum(const StageBuilder& b, const Bucket& bucket) {
+  return b.wiring.replica.valid() && b.kernels.sums_copies_once && bucket.arriving.valid();
+}
+
 }  // namespace
 
 void gather_unit(StageBuilder& b, std::int32_t index, bool again) {
@@ -42,10 +47,22 @@ void reduce_unit(StageBuilder& b, std::int32_t index) {
     b.all_reduce("token_shard_all_reduce", partial);
   }
   b.collective(w.dp_stream, w.shard, OpKind::ReduceScatter, "grad_reduce_scatter", whole, arriving);
-  if (w.replica.valid()) {
+  if (w.replica.valid() && !late_sum(b, bucket)) {
     b.collective(w.dp_stream, w.replica, OpKind::AllReduce, "grad_all_reduce", arriving, arriving);
   }
   if (!first_is_all) b.add_on(w.dp_stream, "grad_accumulate", arriving, shard, shard);
+}
+
+void sum_copies(StageBuilder& b) {
+  const std::vector<Bucket>& buckets = b.parameters.buckets();
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    if (!late_sum(b, buckets[i])) continue;
+    const View shard = flat(buckets[i].gradient_shard, buckets[i].shard, b.job.precision.grads);
+    b.number(static_cast<std::int32_t>(i));
+    b.collective(b.wiring.dp_stream, b.wiring.replica, OpKind::AllReduce, "grad_all_reduce", shard,
+                 shard);
+  }
+  b.number(0);
 }
 
 }  // namespace gputwin

@@ -19,4 +19,7 @@ void zero_unit(StageBuilder& b, std::int32_t index);
 /// adds it to what earlier micro-batches left (FSDP without no_sync).
 void reduce_unit(StageBuilder& b, std::int32_t index);
 
+/// Sums the gradient shards over the copies at the end of the iteration, where the stack does so.
+void sum_copies(StageBuilder& b);
+
 }  // namespace gputwin

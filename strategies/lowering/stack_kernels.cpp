@@ -13,7 +13,7 @@ namespace {
 // while Megatron's own bias_swiglu and bias_gelu write 16 bits. FSDP stacks: the model code they
 // train (MPT in LLM Foundry for Composer, Hugging Face's for NeMo AutoModel, lit_gpt/model.py)
 // calls one torch operator after another; torchtitan compiles each layer (torchtitan/parallelisms),
-// which fuses what is pointwise.
+// which fuses what is pointwise. Zhang et al. 2022, section 3.4, for MiCS.
 constexpr auto kStacks = std::to_array<StackKernels>({
     {.family = "megatron-lm-2019",
      .description = "Megatron-LM before fused pointwise kernels",
@@ -107,6 +107,13 @@ constexpr auto kStacks = std::to_array<StackKernels>({
      .recompute_stops_early = true,
      .optimizer_passes = false,
      .messages = Messages::Overlapped},
+    {.family = "sagemaker-mics",
+     .description = "MiCS: torch operators, copies of hybrid sharding summed once an iteration",
+     .fused_bias_activation = false,
+     .fused_bias_dropout_add = false,
+     .fused_softmax = false,
+     .async_tensor_parallel = false,
+     .sums_copies_once = true},
     {.family = "torchtitan",
      .description = "torchtitan under FSDP2, layers compiled: pointwise kernels fused",
      .fused_residual_grad = true,

@@ -42,6 +42,9 @@ struct StackKernels {
                                  // their master in passes of their own, else inside the step
   bool gradients_apart = false;  // F32 gradients are summed from 16-bit ones of each micro-batch
   Messages messages = Messages::OverlappedIfInterleaved;
+  // Hybrid sharding: gradients are summed over the copies after the last micro-batch, not after
+  // each.
+  bool sums_copies_once = false;
 };
 
 /// All families, in a fixed order.

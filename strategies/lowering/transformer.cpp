@@ -319,6 +319,9 @@ class StageLowering {
                                        .bytes = Bytes(4),
                                        .memory = MemoryClass::Temporary,
                                        .dtype = DType::F32});
+    std::vector<Segment> late;
+    segment(late, Phase::Reduce, kHeadLayer, [&] { sum_copies(b_); });
+    if (!late[0].ops.empty()) out_.finish.push_back(std::move(late[0]));
     segment(out_.finish, Phase::Optimizer, kHeadLayer,
             [&] { update_weights(b_, flat(sum, 1, DType::F32)); });
   }

@@ -222,8 +222,8 @@ std::vector<World> sharded_worlds(Recompute recompute, bool flash) {
           w.job.global_batch = dp * (grid.vpp > 1 ? draw.of({2, 4}) : draw.of({1, 3}));
           w.job.attention = flash ? AttentionKernel::Flash2 : AttentionKernel::Unfused;
           w.job.precision.params = draw.of({DType::Bf16, DType::F32});
-          w.job.stack = draw.of<const char*>(
-              {"torch-fsdp-2024", "torchtitan", "deepspeed", "megatron-core", "megatron-lm-2022"});
+          w.job.stack = draw.of<const char*>({"torch-fsdp-2024", "torchtitan", "sagemaker-mics",
+                                              "deepspeed", "megatron-core", "megatron-lm-2022"});
           w.job.precision.master = draw.of({true, true, false});
           w.job.optimizer = draw.of({Optimizer::AdamW, Optimizer::Sgd});
           list.push_back(std::move(w));

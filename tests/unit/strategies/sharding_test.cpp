@@ -116,6 +116,19 @@ TEST(Sharding, HybridGroupsReduceTheirShardsOverTheCopies) {
   }
 }
 
+// MiCS sums over the groups once an iteration, whatever the micro-batches.
+TEST(Sharding, SomeStacksSumTheCopiesOnce) {
+  Layout layout = sharded(3, 8);
+  layout.hsdp_group = 4;
+  Job job = tiny_job(8 * 3);
+  const auto summed = [&](const char* stack) {
+    job.stack = stack;
+    return volume(plan_of(tiny_gpt(), layout, job), OpKind::AllReduce, "dp_replica");
+  };
+  EXPECT_EQ(summed("torch-fsdp-2024"), 3 * 4 * kAll / 4);
+  EXPECT_EQ(summed("sagemaker-mics"), 4 * kAll / 4);
+}
+
 /// Largest sum of live temporary buffers of a class.
 std::int64_t peak(const Plan& plan, MemoryClass memory) {
   std::int64_t now = 0, most = 0;
