@@ -15,6 +15,13 @@ namespace {
 
 constexpr std::size_t kMaxViolations = 100;
 
+/// Without scales of blocks, whose last one a view may hold in part.
+std::int64_t bits_of(const std::vector<View>& views) {
+  std::int64_t n = 0;
+  for (const View& v : views) n += v.elements() * bits(v.dtype);
+  return n;
+}
+
 class Verifier {
  public:
   explicit Verifier(const Plan& plan) : plan_(plan) {}
@@ -371,8 +378,7 @@ class Verifier {
       seen[in.call] = 1;
       const Call& call = plan_.calls[in.call];
       if (std::find(slots.begin(), slots.end(), call.op.slot.value) == slots.end()) continue;
-      const std::int64_t read = bytes_of(call.reads).value;
-      const std::int64_t written = bytes_of(call.writes).value;
+      const std::int64_t read = bits_of(call.reads), written = bits_of(call.writes);
       const bool gather = call.op.kind == OpKind::AllGather,
                  scatter = call.op.kind == OpKind::ReduceScatter;
       const bool ok = gather    ? written == read * n

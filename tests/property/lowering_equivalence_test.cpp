@@ -174,7 +174,7 @@ std::vector<World> context_worlds(ContextComm comm, bool flash) {
           w.layout.zero = zero;
           w.layout.recompute =
               draw.of({Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Block});
-          w.layout.recompute_layers = w.layout.recompute == Recompute::Block ? 1 : 0;
+          if (w.layout.recompute == Recompute::Block) w.layout.recompute_layers = {1};
           w.layout.micro_batch = draw.of({1, 2});
           if (draw.of({true, false})) {
             w.layout.rank_order = {Dim::Tp, Dim::Dp, Dim::Pp, Dim::Cp};
