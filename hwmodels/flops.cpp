@@ -21,12 +21,13 @@ LayerFlops layer_flops(const Transformer& model, double s, FlopsConvention conve
 }
 
 // Low-rank adapters of one layer: thin products of rank r beside qkv, proj, fc1 and fc2.
-double adapter_flops(const Transformer& model, double s, std::int64_t rank) {
-  const double h = static_cast<double>(model.hidden);
+double adapter_flops(const Transformer& model, double s, const Job& job) {
+  const double h = static_cast<double>(model.hidden), rank = job.lora_rank;
+  if (job.lora_qkv_only) return 2.0 * s * rank * (static_cast<double>(model.qkv_width()) + h);
   const double widths =
       static_cast<double>(model.qkv_width() + model.query_width() + model.fc1_width() + model.ffn) +
       4.0 * h;
-  return 2.0 * s * static_cast<double>(rank) * widths;
+  return 2.0 * s * rank * widths;
 }
 
 // Layers whose whole forward pass runs twice.
@@ -58,7 +59,7 @@ IterationFlops iteration_flops(const Transformer& model, const Job& job, const L
   const double layers = static_cast<double>(model.layers);
   const double head =
       2.0 * s * static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
-  const double adapters = layers * adapter_flops(model, s, job.lora_rank);
+  const double adapters = layers * adapter_flops(model, s, job);
   const double forward = layers * (layer.linear + layer.attention) + head + adapters;
   // Frozen weights have no gradients: their backward pass is the input's alone.
   const double frozen = job.lora_rank > 0 ? layers * layer.linear + head : 0.0;

@@ -185,6 +185,7 @@ Job read_job(const Json& json) {
   job.precision.recipe = read_word(precision, "recipe", usual_recipe(job.precision.compute));
   job.precision.master = precision.value("master", true);
   job.lora_rank = json.value("lora_rank", 0);
+  job.lora_qkv_only = json.value("lora_qkv_only", false);
   job.fused_cross_entropy = json.value("fused_cross_entropy", false);
   job.cuda_graph = json.value("cuda_graph", false);
   job.optimizer = read_word(json, "optimizer", Optimizer::Adam);

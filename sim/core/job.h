@@ -84,6 +84,7 @@ struct Job {
   Optimizer optimizer = Optimizer::Adam;
   AttentionKernel attention = AttentionKernel::Flash2;
   std::int32_t lora_rank = 0;        // > 0: only adapters of this rank are trained
+  bool lora_qkv_only = false;        // adapters beside qkv alone, else beside every linear layer
   bool fused_cross_entropy = false;  // loss and its gradient without F32 copies of the logits
   bool cuda_graph = false;           // the whole iteration is launched as one graph
   std::string stack =

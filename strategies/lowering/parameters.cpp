@@ -23,19 +23,19 @@ class TensorLister {
   void layer(std::int32_t index) {
     const std::string l = "layer" + std::to_string(index) + ".";
     matrix(Role::Fc2, index, l + "fc2", m_.hidden, s_.ffn, Axis::Cols);
-    row_adapter(Role::Fc2AdapterIn, Role::Fc2AdapterOut, l + "fc2");
+    if (adapters_everywhere()) row_adapter(Role::Fc2AdapterIn, Role::Fc2AdapterOut, l + "fc2");
     row_parallel_bias(Role::Fc2Bias, index, l + "fc2");
     const std::int32_t blocks = is_gated(m_.activation) ? 2 : 1;
     matrix(Role::Fc1, index, l + "fc1", s_.fc1_width, m_.hidden, Axis::Rows);
     out_.back().blocks = blocks;
-    column_adapter(Role::Fc1AdapterIn, Role::Fc1AdapterOut, l + "fc1");
+    if (adapters_everywhere()) column_adapter(Role::Fc1AdapterIn, Role::Fc1AdapterOut, l + "fc1");
     if (m_.bias) {
       vector(Role::Fc1Bias, index, l + "fc1.bias", s_.fc1_width, Axis::Rows);
       out_.back().blocks = blocks;
     }
     norm(Role::Norm2Gain, Role::Norm2Bias, index, l + "norm2");
     matrix(Role::Proj, index, l + "proj", m_.hidden, s_.query_width, Axis::Cols);
-    row_adapter(Role::ProjAdapterIn, Role::ProjAdapterOut, l + "proj");
+    if (adapters_everywhere()) row_adapter(Role::ProjAdapterIn, Role::ProjAdapterOut, l + "proj");
     row_parallel_bias(Role::ProjBias, index, l + "proj");
     qkv(index, l);
     norm(Role::Norm1Gain, Role::Norm1Bias, index, l + "norm1");
@@ -97,6 +97,7 @@ class TensorLister {
     if (m_.bias) out_.push_back(std::move(b));
   }
   // Adapters of the weight listed last. Every tp rank has part of the gradient of a whole matrix.
+  bool adapters_everywhere() const { return !s_.adapters_on_qkv_only; }
   void row_adapter(Role in, Role out, const std::string& name) {
     if (s_.adapter == 0) return;
     const TensorSpec w = out_.back();

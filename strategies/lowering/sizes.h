@@ -22,8 +22,9 @@ struct Sizes {
   std::int64_t ffn = 0, fc1_width = 0;                        // local
   std::int64_t vocab = 0;                                     // local
   std::int64_t adapter = 0;                                   // rank of low-rank adapters; 0: none
-  DType activation = DType::Bf16;                             // of stored activations
-  DType gemm = DType::Bf16;                                   // of the layers' matrix multiplies
+  bool adapters_on_qkv_only = false;
+  DType activation = DType::Bf16;  // of stored activations
+  DType gemm = DType::Bf16;        // of the layers' matrix multiplies
 };
 
 inline Sizes local_sizes(const Transformer& m, const Layout& layout, const Job& job) {
@@ -45,6 +46,7 @@ inline Sizes local_sizes(const Transformer& m, const Layout& layout, const Job& 
   s.fc1_width = m.fc1_width() / tp;
   s.vocab = m.vocab / tp;
   s.adapter = job.lora_rank;
+  s.adapters_on_qkv_only = job.lora_qkv_only;
   s.gemm = job.precision.compute;
   // Formats below 16 bits are for matrix multiplies alone; TF32 is how F32 operands are multiplied.
   s.activation = bits(s.gemm) < 16 ? DType::Bf16 : s.gemm == DType::Tf32 ? DType::F32 : s.gemm;

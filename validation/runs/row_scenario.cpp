@@ -253,7 +253,11 @@ class RowTranslation {
     j["optimizer"] = word(config_, "optimizer", "adam");
     j["attention"] = attention();
     j["stack"] = stack_;
-    if (noted("lora")) j["lora_rank"] = 32;
+    // NeMo's default rank; its performance recipes adapt qkv alone.
+    if (noted("lora")) {
+      j["lora_rank"] = 32;
+      j["lora_qkv_only"] = true;
+    }
     if (noted("fused-cross-entropy")) j["fused_cross_entropy"] = true;
     if (word(at(config_, "execution"), "cuda_graphs") == "full") j["cuda_graph"] = true;
     return j;
