@@ -11,6 +11,7 @@ readonly PACKAGES=(
   # linked or included by the program
   libsimgrid-dev libboost-dev libboost-graph-dev libboost-iostreams-dev
   nlohmann-json3-dev libvalijson-dev libcli11-dev libfmt-dev
+  libceres-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev valgrind
 )

@@ -1,5 +1,7 @@
 #include "hwmodels/device.h"
 
+#include <array>
+
 #include "sim/core/check.h"
 #include "sim/core/error.h"
 
@@ -11,14 +13,16 @@ Seconds microseconds(double v) { return Seconds(v * 1e-6); }
 BytesPerSecond gigabytes_per_second(double v) { return BytesPerSecond(v * 1e9); }
 Bytes mebibytes(double v) { return Bytes(static_cast<std::int64_t>(v * 1048576.0)); }
 
+constexpr std::array<std::string_view, kArchitectures> kArchitectureNames{
+    "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"};
+
 Architecture architecture_of(const std::string& file, const std::string& name) {
-  const std::vector<std::string> names{"maxwell", "pascal", "volta",  "turing",
-                                       "ampere",  "ada",    "hopper", "blackwell"};
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == name) return static_cast<Architecture>(i);
+  for (std::size_t i = 0; i < kArchitectures; ++i) {
+    if (kArchitectureNames[i] == name) return static_cast<Architecture>(i);
   }
-  throw InputError(file, "/architecture", name, "is unknown",
-                   "nearest: " + nearest_name(name, names));
+  throw InputError(
+      file, "/architecture", name, "is unknown",
+      "nearest: " + nearest_name(name, {kArchitectureNames.begin(), kArchitectureNames.end()}));
 }
 
 void read_peaks(ConstantsFile& file, Device& device) {
@@ -119,6 +123,10 @@ DeviceMemoryParameters read_memory(ConstantsFile& file) {
 }
 
 }  // namespace
+
+std::string_view to_string(Architecture architecture) {
+  return kArchitectureNames[static_cast<std::size_t>(architecture)];
+}
 
 DType Device::compute_format(DType dtype) const {
   const auto first = [&](std::initializer_list<DType> order) {

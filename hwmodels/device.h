@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hwmodels/constants_file.h"
@@ -24,6 +25,11 @@ enum class Architecture : std::uint8_t {
   Hopper,
   Blackwell
 };
+
+inline constexpr std::size_t kArchitectures = 8;
+
+/// The word of data files: "ampere", …
+std::string_view to_string(Architecture architecture);
 
 /// Parameters of the GEMM model (kernels/gemm.h).
 struct GemmParameters {

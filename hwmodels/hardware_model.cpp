@@ -29,6 +29,14 @@ Cost gemm(const Device& device, const Op& op, Bytes read, Bytes written) {
   return gemm_cost(device, shape);
 }
 
+Stack adjusted(Stack stack, const Adjustments& adjustments) {
+  if (!adjustments.stack_factors) stack.factors = kNoFactors;
+  for (std::size_t f = 0; f < kFactors; ++f) stack.factors[f] *= adjustments.times[f];
+  stack.host.launch = stack.host.launch * stack.factor(Factor::Host);
+  stack.host.collective_launch = stack.host.collective_launch * stack.factor(Factor::Host);
+  return stack;
+}
+
 }  // namespace
 
 HardwareModel::HardwareModel(const Topology& topology, const Job& job,
@@ -49,12 +57,11 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
     }
   }
   StackChoice choice = choose_stack(data / "stacks", job.stack);
-  stack_ = std::move(choice.stack);
+  stack_deviation_ = choice.deviation;
   if (!choice.note.empty()) notes_.push_back(std::move(choice.note));
-  if (!adjustments.stack_factors) stack_.factors = kNoFactors;
-  for (std::size_t f = 0; f < kFactors; ++f) stack_.factors[f] *= adjustments.times[f];
-  stack_.host.launch = stack_.host.launch * stack_.factor(Factor::Host);
-  stack_.host.collective_launch = stack_.host.collective_launch * stack_.factor(Factor::Host);
+  for (const Device& device : devices_) {
+    stacks_.push_back(adjusted(choice.stack.on(device.architecture), adjustments));
+  }
   for (Device& device : devices_) {
     if (!adjustments.power_limits) device.sustained.fill(1.0);
     if (!adjustments.head_alignment) device.attention.misaligned_head_time = 1.0;
@@ -70,12 +77,13 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
 Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId kind) const {
   GPUTWIN_CHECK(kind.value < devices_.size(), "device kinds come from the cluster");
   const Device& device = devices_[kind.value];
+  const Stack& stack = stacks_[kind.value];
   Cost cost;
   double factor = 1.0;
   switch (op.kind) {
     case OpKind::Gemm:
       cost = gemm(device, op, read, written);
-      factor = stack_.factor(Factor::Gemm);
+      factor = stack.factor(Factor::Gemm);
       break;
     case OpKind::AttentionScores:
     case OpKind::AttentionContext:
@@ -84,12 +92,12 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
     case OpKind::AttentionGradQuery:
     case OpKind::AttentionGradKey:
       cost = attention_gemm_cost(device, op, read + written);
-      factor = stack_.factor(Factor::Attention);
+      factor = stack.factor(Factor::Attention);
       break;
     case OpKind::FlashForward:
     case OpKind::FlashBackward:
       cost = flash_cost(device, op, read + written);
-      factor = stack_.factor(Factor::Attention);
+      factor = stack.factor(Factor::Attention);
       break;
     case OpKind::Opaque: cost = opaque_cost(device, op, read, written); break;
     case OpKind::CpuAdam: cost = cpu_adam_cost(*nodes_[kind.value], op.dims[0]); break;
@@ -122,7 +130,7 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
     case OpKind::LambStep:
     case OpKind::SgdStep:
       cost = memory_bound_cost(device, op, read, written);
-      factor = stack_.factor(Factor::MemoryBound);
+      factor = stack.factor(Factor::MemoryBound);
       break;
     case OpKind::AllReduce:
     case OpKind::AllGather:
@@ -145,15 +153,16 @@ Cost HardwareModel::copy(CopyKind kind, Bytes bytes, bool pinned, GpuId gpu) con
 CollectiveSchedule HardwareModel::collective(OpKind kind, Bytes bytes,
                                              std::span<const GpuId> members) const {
   GPUTWIN_CHECK(!members.empty(), "a communicator has members");
-  const Device& device = devices_[topology_.device_kind(members.front()).value];
-  return nccl_schedule(nccl_, device, stack_, topology_, kind, bytes, members);
+  const DeviceKindId device = topology_.device_kind(members.front());
+  return nccl_schedule(nccl_, devices_[device.value], stacks_[device.value], topology_, kind, bytes,
+                       members);
 }
 
 Interference HardwareModel::interference(DeviceKindId kind) const {
   return {devices_[kind.value].interference.compute_slowdown};
 }
 
-HostCost HardwareModel::host(DeviceKindId) const { return stack_.host; }
+HostCost HardwareModel::host(DeviceKindId kind) const { return stacks_[kind.value].host; }
 
 MemoryCost HardwareModel::memory(DeviceKindId kind,
                                  std::span<const std::int32_t> communicators) const {

@@ -44,7 +44,10 @@ class HardwareModel final : public CostModel {
                     std::span<const std::int32_t> communicators) const override;
 
   const Device& device(DeviceKindId kind) const { return devices_[kind.value]; }
-  const Stack& stack() const { return stack_; }
+  /// The job's software stack as it runs on devices of `kind`.
+  const Stack& stack(DeviceKindId kind) const { return stacks_[kind.value]; }
+  /// Share of a run's time by which it may be off, at 80 %, because its stack has no constants.
+  double stack_deviation() const { return stack_deviation_; }
   const NcclConstants& nccl() const { return nccl_; }
   /// Sentences a report should print: substitutions made for what the data lacks.
   const std::vector<std::string>& notes() const { return notes_; }
@@ -53,7 +56,8 @@ class HardwareModel final : public CostModel {
   const Topology& topology_;
   std::vector<Device> devices_;         // by DeviceKindId
   std::vector<const NodeType*> nodes_;  // first node type that holds the device kind
-  Stack stack_;
+  std::vector<Stack> stacks_;           // by DeviceKindId
+  double stack_deviation_ = 0;
   NcclConstants nccl_;
   std::vector<std::string> notes_;
 };

@@ -214,7 +214,8 @@ RunOutcome run(const Scenario& scenario, const RunRequest& request) {
   if (contains(what_if.without, Mechanism::Bubble)) remove_bubble(result.execution);
   result.memory = std::move(prepared.memory);
   add_rates(scenario, costs, topology, prepared.plan, result);
-  const Uncertainty interval = uncertainty(prepared.plan, result.execution, priced, topology);
+  const Uncertainty interval =
+      uncertainty(prepared.plan, result.execution, priced, topology, costs.stack_deviation());
   result.low = interval.low;
   result.high = interval.high;
   result.extrapolated = interval.extrapolated;

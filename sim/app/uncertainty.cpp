@@ -64,7 +64,7 @@ Classes classify(const Plan& plan, RankId id, const CostModel& costs, const Topo
 }  // namespace
 
 Uncertainty uncertainty(const Plan& plan, const Execution& execution, const CostModel& costs,
-                        const Topology& topology) {
+                        const Topology& topology, double shared_deviation) {
   const RankId last = execution.last_rank;
   const Classes classes = classify(plan, last, costs, topology);
   const Breakdown& parts = execution.breakdown[last.value];
@@ -83,9 +83,10 @@ Uncertainty uncertainty(const Plan& plan, const Execution& execution, const Cost
   }
   const double iteration = to_seconds(execution.iteration).value;
   const double stretch = work > 0 ? iteration / work : 0.0;
+  const double shared = std::pow(shared_deviation * iteration, 2);
   Uncertainty result;
-  result.low = Seconds(iteration - stretch * std::sqrt(below));
-  result.high = Seconds(iteration + stretch * std::sqrt(above));
+  result.low = Seconds(iteration - std::sqrt(std::pow(stretch, 2) * below + shared));
+  result.high = Seconds(iteration + std::sqrt(std::pow(stretch, 2) * above + shared));
   result.extrapolated.assign(classes.extrapolated.begin(), classes.extrapolated.end());
   return result;
 }

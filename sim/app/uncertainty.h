@@ -21,7 +21,10 @@ struct Uncertainty {
 /// independent: per class the deviation is the sum over its operations, over classes the root of
 /// the sum of squares. Weights are the time of each class on the rank that ends last; communication
 /// counts with its exposed part. Bubble and stall stretch with the work they wait for.
+///
+/// `shared_deviation`: a further, independent deviation of the whole iteration either way, as a
+/// share of it (HardwareModel::stack_deviation).
 Uncertainty uncertainty(const Plan& plan, const Execution& execution, const CostModel& costs,
-                        const Topology& topology);
+                        const Topology& topology, double shared_deviation = 0);
 
 }  // namespace gputwin

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "sim/app/ablation.h"
+#include "sim/app/data_directory.h"
 #include "sim/app/terminal_progress.h"
 #include "sim/app/worker_pool.h"
 #include "sim/cli/commands.h"
@@ -19,10 +20,10 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::vector<std::string> files, without, kinds, groups, times;
-  std::string emit;
+  std::string emit, fit_stacks;
   double max_error = 0, time_limit = 60;
   int jobs = 0;
-  bool json = false, list = false, exact = false;
+  bool json = false, list = false, exact = false, cross_fit = false, ablation = false;
 };
 
 volatile std::sig_atomic_t interrupted = 0;
@@ -78,39 +79,88 @@ int emit(const Options& o, const std::vector<PublishedRun>& runs) {
   return kDone;
 }
 
+PredictOptions predict_options(const Options& o) {
+  PredictOptions options;
+  options.time_limit_s = o.time_limit;
+  options.exact = o.exact;
+  if (!o.without.empty()) options.what_if["without"] = o.without;
+  for (const std::string& time : o.times) {
+    const auto [key, value] = factor_of(time);
+    options.what_if["times"][key] = value;
+  }
+  return options;
+}
+
+// What the options ask for; predictions last, so that they see factors that were written.
+struct Results {
+  std::optional<StackFit> fit;
+  std::optional<AblationTable> ablation;
+  std::vector<Prediction> predictions;
+
+  RunsExtras extras(const Options& o) const {
+    return {.unseen = o.cross_fit ? &fit->unseen : nullptr,
+            .ablation = ablation ? &*ablation : nullptr,
+            .fit = o.fit_stacks.empty() ? nullptr : &*fit};
+  }
+};
+
+Results results(const Options& o, const std::vector<PublishedRun>& runs, EventSink& progress) {
+  const bool fits = o.cross_fit || !o.fit_stacks.empty();
+  const double weights = 1 + (fits ? kFitPasses : 0) + (o.ablation ? ablation_passes() : 0);
+  PassProgress passes([&](double share) { return progress.progress(share); }, weights);
+  PredictOptions options = predict_options(o);
+  WorkerPool pool(this_program(), o.jobs > 0 ? o.jobs : usable_processors());
+  const std::filesystem::path hardware = data_directory() / "hwmodels";
+  Results results;
+  if (fits) results.fit = fit_stacks(runs, hardware, pool, options, passes);
+  if (interrupted == 0 && !o.fit_stacks.empty()) write_stack_factors(*results.fit, o.fit_stacks);
+  if (o.ablation) results.ablation = ablate(runs, hardware, pool, options, passes);
+  options.progress = passes.next(1);
+  results.predictions = predict(runs, pool, options);
+  return results;
+}
+
 int validate_runs(const Options& o) {
   const std::vector<PublishedRun> runs = read_all(o);
   if (!o.emit.empty()) return emit(o, runs);
   std::signal(SIGINT, on_interrupt);
   TerminalProgress progress(fmt::format("predicting {} runs", runs.size()), stderr,
                             [] { return interrupted != 0; });
-  PredictOptions options;
-  options.time_limit_s = o.time_limit;
-  options.exact = o.exact;
-  options.progress = [&](double share) { return progress.progress(share); };
-  if (!o.without.empty()) options.what_if["without"] = o.without;
-  for (const std::string& time : o.times) {
-    const auto [key, value] = factor_of(time);
-    options.what_if["times"][key] = value;
-  }
-  WorkerPool pool(this_program(), o.jobs > 0 ? o.jobs : usable_processors());
-  const std::vector<Prediction> predictions = predict(runs, pool, options);
+  const Results found = results(o, runs, progress);
   if (interrupted != 0) {
     fmt::print(stderr, "gputwin: cancelled\n");
     return kBoundBreached;
   }
-  const Scores scores = score(runs, predictions);
   if (o.json) {
-    fmt::print("{}", runs_json(runs, predictions, scores));
+    fmt::print("{}", runs_json(runs, found.predictions, found.extras(o)));
   } else {
-    if (o.list) fmt::print("{}\n", runs_listing(runs, predictions));
-    fmt::print("{}", runs_report(runs, predictions, scores));
+    if (o.list) fmt::print("{}\n", runs_listing(runs, found.predictions));
+    fmt::print("{}", runs_report(runs, found.predictions, found.extras(o)));
   }
-  const double mean = scores.kinds.back().errors.mean;
+  const double mean = score(runs, found.predictions).kinds.back().errors.mean;
   if (o.max_error <= 0 || mean <= o.max_error) return kDone;
   fmt::print(stderr, "gputwin: the mean error {:.3f} is above --max-error {:.3f}\n", mean,
              o.max_error);
   return kBoundBreached;
+}
+
+void add_fit_options(CLI::App& runs, Options& o, CLI::Option* without, CLI::Option* time) {
+  runs.add_option(
+          "--fit-stacks", o.fit_stacks,
+          "Fit factors of software stacks and write them into this folder's files (predicts "
+          "every run 16 times); the tables use the files of the program's own folder")
+      ->check(CLI::ExistingDirectory)
+      ->excludes(without)
+      ->excludes(time);
+  runs.add_flag(
+          "--cross-fit", o.cross_fit,
+          "Add mean errors without factors, with factors fitted on other runs, and with those "
+          "of the nearest other stack (predicts every run 16 times)")
+      ->excludes(without)
+      ->excludes(time);
+  runs.add_flag("--ablation", o.ablation,
+                "Add mean errors when one mechanism is made free (predicts most runs 16 times)")
+      ->excludes(without);
 }
 
 }  // namespace
@@ -121,9 +171,9 @@ Action add_validate(CLI::App& app) {
   CLI::App* runs = command->add_subcommand("runs", "Published training runs");
   runs->footer(
       "Example: gputwin validate runs validation/runs/published.json --kind dense-A100 --list\n"
+      "         gputwin validate runs FILE --fit-stacks hwmodels/stacks --cross-fit --ablation\n"
       "Format of the file: validation/runs/README.md. Exit codes: 0 done, 1 --max-error breached "
-      "or "
-      "cancelled, 2 bad input.");
+      "or cancelled, 2 bad input.");
   auto o = std::make_shared<Options>();
   std::vector<std::string> words;
   for (const std::string_view w : mechanism_words()) words.emplace_back(w);
@@ -138,11 +188,13 @@ Action add_validate(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   runs->add_option("--emit-scenario", o->emit,
                    "Print the scenario of the row with this id, and stop");
-  runs->add_option("--without", o->without, "Predict as if these mechanisms were free")
-      ->delimiter(',')
-      ->check(CLI::IsMember(words));
-  runs->add_option("--time", o->times,
-                   "Scale a class of times, for example memory_bound_time=1.2; repeatable");
+  CLI::Option* without =
+      runs->add_option("--without", o->without, "Predict as if these mechanisms were free")
+          ->delimiter(',')
+          ->check(CLI::IsMember(words));
+  CLI::Option* time = runs->add_option(
+      "--time", o->times, "Scale a class of times, for example memory_bound_time=1.2; repeatable");
+  add_fit_options(*runs, *o, without, time);
   runs->add_flag("--exact", o->exact,
                  "Simulate every micro-batch instead of extending two shorter runs");
   runs->add_option("--time-limit", o->time_limit, "Give up on a row after this many seconds")

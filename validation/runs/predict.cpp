@@ -62,13 +62,23 @@ std::string_view to_string(RowStatus status) {
   return words[static_cast<std::size_t>(status)];
 }
 
-std::vector<Prediction> predict(const std::vector<PublishedRun>& runs, WorkerPool& pool,
+std::function<bool(double)> PassProgress::next(double weight) {
+  done_ += weight_;
+  weight_ = weight;
+  const auto told = [this](double share) {
+    return !tell_ || tell_(std::min(1.0, (done_ + weight_ * share) / weights_));
+  };
+  return told;
+}
+
+std::vector<Prediction> predict(const std::vector<PredictionRequest>& requests, WorkerPool& pool,
                                 const PredictOptions& options) {
-  std::vector<Prediction> predictions(runs.size());
-  std::vector<Json> requests;
-  std::vector<std::size_t> asked;
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    auto scenario = row_scenario(runs[i].id, runs[i].config);
+  std::vector<Prediction> predictions(requests.size());
+  std::vector<Json> asked;
+  std::vector<std::size_t> answered;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const PublishedRun& run = *requests[i].run;
+    auto scenario = row_scenario(run.id, run.config);
     if (const auto* no = std::get_if<Unsupported>(&scenario)) {
       predictions[i].status = RowStatus::Unsupported;
       predictions[i].reason = no->reason;
@@ -76,17 +86,26 @@ std::vector<Prediction> predict(const std::vector<PublishedRun>& runs, WorkerPoo
     }
     Json& document = std::get<Json>(scenario);
     document["what_if"].merge_patch(options.what_if);
-    requests.push_back({{"name", runs[i].id},
-                        {"scenario", std::move(document)},
-                        {"time_limit_s", options.time_limit_s},
-                        {"exact", options.exact}});
-    asked.push_back(i);
+    document["what_if"].merge_patch(requests[i].what_if);
+    asked.push_back({{"name", run.id},
+                     {"scenario", std::move(document)},
+                     {"time_limit_s", options.time_limit_s},
+                     {"exact", options.exact}});
+    answered.push_back(i);
   }
-  const std::vector<Json> answers = pool.run(requests, options.progress);
-  for (std::size_t k = 0; k < asked.size(); ++k) {
-    predictions[asked[k]] = read_answer(answers[k], runs[asked[k]].target.memory_kind);
+  const std::vector<Json> answers = pool.run(asked, options.progress);
+  for (std::size_t k = 0; k < answered.size(); ++k) {
+    const std::size_t i = answered[k];
+    predictions[i] = read_answer(answers[k], requests[i].run->target.memory_kind);
   }
   return predictions;
+}
+
+std::vector<Prediction> predict(const std::vector<PublishedRun>& runs, WorkerPool& pool,
+                                const PredictOptions& options) {
+  std::vector<PredictionRequest> requests;
+  for (const PublishedRun& run : runs) requests.push_back({&run, Json::object()});
+  return predict(requests, pool, options);
 }
 
 }  // namespace gputwin

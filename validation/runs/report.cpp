@@ -24,22 +24,70 @@ std::string error_columns(const ErrorSummary& e) {
 }
 
 constexpr const char* kColumns = "mean %  med %  p95 % bias %   tau in80 %";
+constexpr const char* kUnseenColumns = "  no factors %  cross-fitted %  other stack %";
 
-std::string score_table(const std::vector<ScoreLine>& lines, bool by_group) {
+// Scores of the three predictions of unseen runs; their lines are those of the scores beside them.
+struct Unseen {
+  Scores no_factors, cross_fitted, other_stack;
+};
+
+std::optional<Unseen> unseen_scores(const std::vector<PublishedRun>& runs,
+                                    const RunsExtras& extras) {
+  if (extras.unseen == nullptr) return std::nullopt;
+  return Unseen{score(runs, extras.unseen->no_factors), score(runs, extras.unseen->cross_fitted),
+                score(runs, extras.unseen->other_stack)};
+}
+
+using Lines = std::vector<ScoreLine> Scores::*;
+
+std::string unseen_columns(const Unseen& unseen, Lines lines, std::size_t line) {
+  const auto mean = [&](const Scores& scores) {
+    const ErrorSummary& e = (scores.*lines)[line].errors;
+    return e.n == 0 ? std::string("-") : percent(e.mean);
+  };
+  return fmt::format("  {:>12}  {:>14}  {:>13}", mean(unseen.no_factors), mean(unseen.cross_fitted),
+                     mean(unseen.other_stack));
+}
+
+std::string score_table(const Scores& scores, Lines which, const std::optional<Unseen>& unseen) {
+  const bool by_group = which == &Scores::groups;
+  const std::vector<ScoreLine>& lines = scores.*which;
   const auto label = [&](const ScoreLine& l) {
     return by_group ? l.group + " on " + l.device : l.kind;
   };
   std::size_t width = 12;
   for (const ScoreLine& l : lines) width = std::max(width, label(l).size());
-  std::string out = fmt::format("{:{}} {:>9}  {}\n", "", width, "predicted", kColumns);
+  std::string out = fmt::format("{:{}} {:>9}  {}{}\n", "", width, "predicted", kColumns,
+                                unseen ? kUnseenColumns : "");
   std::string kind;
-  for (const ScoreLine& l : lines) {
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const ScoreLine& l = lines[i];
     if (by_group && l.kind != kind) out += l.kind + "\n";
     kind = l.kind;
-    out += fmt::format("{:{}} {:>4}/{:<4}  {}\n", label(l), width, l.predicted, l.scorable,
-                       error_columns(l.errors));
+    out += fmt::format("{:{}} {:>4}/{:<4}  {}{}\n", label(l), width, l.predicted, l.scorable,
+                       error_columns(l.errors), unseen ? unseen_columns(*unseen, which, i) : "");
   }
   return out;
+}
+
+// One line per set of factors, those of 1 left out.
+std::string factor_table(const StackFit& fit) {
+  std::string out = fmt::format("{:32} {:10} {:>4} {:>10} {:>8} {:>13}  {}\n", "", "on", "runs",
+                                "no factors", "fitted", "cross-fitted", "mean error %; factors");
+  for (const FittedStack& s : fit.stacks) {
+    std::string factors;
+    for (std::size_t k = 0; k < kFactors; ++k) {
+      if (s.factors[k] != 1.0) factors += fmt::format(" {} {:.3f}", factor_keys()[k], s.factors[k]);
+    }
+    out += fmt::format("{:32} {:10} {:>4} {:>10} {:>8} {:>13} {}\n", s.family,
+                       s.architecture ? to_string(*s.architecture) : "all", s.runs,
+                       percent(s.error_without), percent(s.error_fitted),
+                       percent(s.error_cross_fitted), factors);
+  }
+  return out + fmt::format(
+                   "\n80 % of runs are within {:.0f} % with the factors of the nearest "
+                   "other stack ({} runs of {} stacks)\n",
+                   100 * fit.unknown_deviation, fit.deviation_runs, fit.deviation_stacks);
 }
 
 std::string memory_table(const std::vector<MemoryLine>& lines) {
@@ -100,6 +148,28 @@ Json row_json(const PublishedRun& run, const Prediction& p) {
   return row;
 }
 
+Json factors_json(const StackFit& fit) {
+  Json list = Json::array();
+  for (const FittedStack& s : fit.stacks) {
+    Json json{{"family", s.family}};
+    json["architecture"] = s.architecture ? Json(to_string(*s.architecture)) : Json(nullptr);
+    json["runs"] = s.runs;
+    json["groups"] = s.groups;
+    for (std::size_t k = 0; k < kFactors; ++k) {
+      json["factors"][std::string(factor_keys()[k])] = s.factors[k];
+    }
+    json["no_factors"] = s.error_without;
+    json["fitted"] = s.error_fitted;
+    json["cross_fitted"] = s.error_cross_fitted;
+    list.push_back(std::move(json));
+  }
+  return {{"stacks", std::move(list)},
+          {"unknown_stack",
+           {{"time_deviation", fit.unknown_deviation},
+            {"runs", fit.deviation_runs},
+            {"stacks", fit.deviation_stacks}}}};
+}
+
 Json line_json(const ScoreLine& l) {
   Json json{{"kind", l.kind}};
   if (!l.group.empty()) json["group"] = l.group;
@@ -110,14 +180,39 @@ Json line_json(const ScoreLine& l) {
   return json;
 }
 
+Json lines_json(const Scores& scores, Lines which, const std::optional<Unseen>& unseen) {
+  Json list = Json::array();
+  const std::vector<ScoreLine>& lines = scores.*which;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    list.push_back(line_json(lines[i]));
+    if (!unseen) continue;
+    const auto mean = [&](const Scores& s) {
+      const ErrorSummary& e = (s.*which)[i].errors;
+      return e.n == 0 ? Json(nullptr) : Json(e.mean);
+    };
+    list.back()["no_factors"] = mean(unseen->no_factors);
+    list.back()["cross_fitted"] = mean(unseen->cross_fitted);
+    list.back()["other_stack"] = mean(unseen->other_stack);
+  }
+  return list;
+}
+
 }  // namespace
 
 std::string runs_report(const std::vector<PublishedRun>& runs,
-                        const std::vector<Prediction>& predictions, const Scores& scores) {
-  std::string out = "Iteration time, scorable rows\n\n" + score_table(scores.kinds, false);
-  out += "\nBy group and device\n\n" + score_table(scores.groups, true);
+                        const std::vector<Prediction>& predictions, const RunsExtras& extras) {
+  const Scores scores = score(runs, predictions);
+  const std::optional<Unseen> unseen = unseen_scores(runs, extras);
+  std::string out;
+  if (extras.fit != nullptr)
+    out += "Factors of software stacks\n\n" + factor_table(*extras.fit) + "\n";
+  out += "Iteration time, scorable rows\n\n" + score_table(scores, &Scores::kinds, unseen);
+  out += "\nBy group and device\n\n" + score_table(scores, &Scores::groups, unseen);
   if (!scores.memory.empty()) {
     out += "\nMemory of the fullest device\n\n" + memory_table(scores.memory);
+  }
+  if (extras.ablation != nullptr) {
+    out += "\nWithout one mechanism\n\n" + ablation_text(*extras.ablation);
   }
   const std::string refused = refusals(runs, predictions);
   if (!refused.empty()) out += "\nNot predicted\n\n" + refused;
@@ -151,22 +246,24 @@ std::string runs_listing(const std::vector<PublishedRun>& runs,
 }
 
 std::string runs_json(const std::vector<PublishedRun>& runs,
-                      const std::vector<Prediction>& predictions, const Scores& scores) {
+                      const std::vector<Prediction>& predictions, const RunsExtras& extras) {
+  const Scores scores = score(runs, predictions);
+  const std::optional<Unseen> unseen = unseen_scores(runs, extras);
   Json out{{"rows", Json::array()}, {"summary", Json::object()}};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     out["rows"].push_back(row_json(runs[i], predictions[i]));
   }
   Json& summary = out["summary"];
-  summary["kinds"] = Json::array();
-  summary["groups"] = Json::array();
+  summary["kinds"] = lines_json(scores, &Scores::kinds, unseen);
+  summary["groups"] = lines_json(scores, &Scores::groups, unseen);
   summary["memory"] = Json::array();
-  for (const ScoreLine& l : scores.kinds) summary["kinds"].push_back(line_json(l));
-  for (const ScoreLine& l : scores.groups) summary["groups"].push_back(line_json(l));
   for (const MemoryLine& l : scores.memory) {
     Json json{{"memory_kind", l.memory_kind}, {"group", l.group}};
     json.update(errors_json(l.errors));
     summary["memory"].push_back(std::move(json));
   }
+  if (extras.ablation != nullptr) summary["ablation"] = ablation_json(*extras.ablation);
+  if (extras.fit != nullptr) summary["stack_factors"] = factors_json(*extras.fit);
   return out.dump(1) + "\n";
 }
 

@@ -76,6 +76,10 @@ std::vector<MemoryLine> memory_lines(const std::vector<PublishedRun>& runs,
 
 }  // namespace
 
+bool is_scored(const PublishedRun& run) {
+  return run.scorable && run.target.time_s && run.target.of_iteration;
+}
+
 std::string scored_kind(const PublishedRun& run) {
   return run.group == "vtrain-single" ? run.kind + " (vtrain-single)" : run.kind;
 }
@@ -112,7 +116,7 @@ Scores score(const std::vector<PublishedRun>& runs, const std::vector<Prediction
   Sample all;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const PublishedRun& run = runs[i];
-    if (!run.scorable || !run.target.time_s || !run.target.of_iteration) continue;
+    if (!is_scored(run)) continue;
     const std::string kind = scored_kind(run);
     add(kinds[kind], run, predictions[i]);
     add(groups[{kind, run.group, device_of(run)}], run, predictions[i]);

@@ -47,6 +47,9 @@ std::optional<double> kendall_tau(const std::vector<std::pair<double, double>>& 
 /// Value at quantile q in [0, 1] of `values`, interpolated between neighbours.
 double quantile(std::vector<double> values, double q);
 
+/// Whether a row counts in tables of times: scorable, with the measured time of an iteration.
+bool is_scored(const PublishedRun& run);
+
 /// The kind a row is scored under.
 std::string scored_kind(const PublishedRun& run);
 

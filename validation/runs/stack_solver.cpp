@@ -1,0 +1,121 @@
+#include "validation/runs/stack_solver.h"
+
+#include <ceres/ceres.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+namespace gputwin {
+namespace {
+
+constexpr int kSize = static_cast<int>(kFactors);
+constexpr double kRunError = 0.05;     // in log: of a run whose stack's factors are right
+constexpr double kFactorSpread = 0.3;  // in log: of factors from stack to stack
+constexpr double kHostShare = 0.02;    // in the mean over runs
+constexpr auto kHost = static_cast<std::size_t>(Factor::Host);
+
+// Residual slope . x - offset.
+class Line final : public ceres::SizedCostFunction<1, kSize> {
+ public:
+  Line(const LogFactors& slope, double offset) : slope_(slope), offset_(offset) {}
+
+  bool Evaluate(double const* const* x, double* residual, double** jacobian) const override {
+    residual[0] = std::inner_product(slope_.begin(), slope_.end(), x[0], -offset_);
+    if (jacobian != nullptr && jacobian[0] != nullptr) {
+      std::copy(slope_.begin(), slope_.end(), jacobian[0]);
+    }
+    return true;
+  }
+
+ private:
+  LogFactors slope_;
+  double offset_;
+};
+
+bool host_counts(std::span<const LinearRun> runs) {
+  double sum = 0;
+  for (const LinearRun& run : runs) sum += run.share[kHost];
+  return sum >= kHostShare * static_cast<double>(runs.size());
+}
+
+}  // namespace
+
+double LinearRun::predicted(const LogFactors& x) const {
+  double change = 0;
+  for (std::size_t k = 0; k < kFactors; ++k) change += share[k] * (x[k] - at[k]);
+  return predicted_s * std::exp(change);
+}
+
+LogFactors fit_factors(std::span<const LinearRun> runs) {
+  LogFactors x{};
+  ceres::Problem problem;
+  const bool host = host_counts(runs);
+  for (const LinearRun& run : runs) {
+    LogFactors slope = run.share;
+    if (!host) slope[kHost] = 0;
+    // log(predicted(x) / measured) = slope . x - offset.
+    double offset = std::log(run.measured_s / run.predicted_s);
+    for (std::size_t k = 0; k < kFactors; ++k) offset += slope[k] * run.at[k];
+    problem.AddResidualBlock(new Line(slope, offset), new ceres::SoftLOneLoss(kRunError), x.data());
+  }
+  for (std::size_t k = 0; k < kFactors; ++k) {
+    LogFactors pull{};
+    pull[k] = kRunError / kFactorSpread;
+    problem.AddResidualBlock(new Line(pull, 0), nullptr, x.data());
+  }
+  ceres::Solver::Options options;
+  options.linear_solver_type = ceres::DENSE_QR;
+  options.dense_linear_algebra_library_type = ceres::EIGEN;
+  options.num_threads = 1;
+  options.logging_type = ceres::SILENT;
+  options.function_tolerance = options.parameter_tolerance = 1e-12;
+  options.max_num_iterations = 200;
+  ceres::Solver::Summary summary;
+  ceres::Solve(options, &problem, &summary);
+  return x;
+}
+
+std::vector<std::size_t> folds(std::span<const LinearRun> runs) {
+  std::set<std::string> groups;
+  for (const LinearRun& run : runs) groups.insert(run.group);
+  const auto others = [&](const std::string& group) {
+    return static_cast<std::size_t>(std::count_if(
+        runs.begin(), runs.end(), [&](const LinearRun& r) { return r.group != group; }));
+  };
+  const bool by_group = std::all_of(groups.begin(), groups.end(),
+                                    [&](const auto& g) { return others(g) >= kLeastRuns; });
+  std::vector<std::size_t> fold(runs.size());
+  if (by_group) {
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const auto group = groups.find(runs[i].group);
+      fold[i] = static_cast<std::size_t>(std::distance(groups.begin(), group));
+    }
+    return fold;
+  }
+  std::vector<std::size_t> order(runs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return runs[a].id < runs[b].id; });
+  for (std::size_t place = 0; place < order.size(); ++place) fold[order[place]] = place % 2;
+  return fold;
+}
+
+std::vector<double> cross_fitted(std::span<const LinearRun> runs) {
+  const std::vector<std::size_t> fold = folds(runs);
+  std::vector<double> times(runs.size());
+  for (const std::size_t left_out : std::set<std::size_t>(fold.begin(), fold.end())) {
+    std::vector<LinearRun> others;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      if (fold[i] != left_out) others.push_back(runs[i]);
+    }
+    const LogFactors x = fit_factors(others);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      if (fold[i] == left_out) times[i] = runs[i].predicted(x);
+    }
+  }
+  return times;
+}
+
+}  // namespace gputwin

@@ -1,0 +1,49 @@
+// Least squares for the factors of one software stack, and their cross-fitted predictions.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hwmodels/stack.h"
+
+namespace gputwin {
+
+/// Natural logarithms of StackFactors; 0 leaves a model as it is.
+using LogFactors = std::array<double, kFactors>;
+
+/// A run whose time is known and how its predicted time answers to factors near `at`.
+struct LinearRun {
+  std::string id, group;
+  double measured_s = 0;
+  double predicted_s = 0;  // with the factors `at`
+  LogFactors at{};
+  LogFactors share{};  // d log(predicted) / d log(factor): the part of the time a factor scales
+
+  /// predicted_s exp(sum over k of share[k] (x[k] - at[k])): right to first order in x - at.
+  double predicted(const LogFactors& x) const;
+};
+
+/// Fewer runs give no factors.
+inline constexpr std::size_t kLeastRuns = 8;
+
+/// The factors x that minimise sum rho(log(predicted(x) / measured)) + |w x|^2 over `runs`.
+///
+/// rho   SoftLOne with scale 0.05: squares up to errors of about 5 %, linear beyond, so that single
+///       odd runs pull little
+/// w     0.05 / 0.3: factors are 1 to within 0.3 (in log) unless runs with errors of 0.05 say
+///       otherwise; what has no share of the times stays 1
+/// A factor on the host's launches is fitted only where its share is 2 % in the mean. Solved with
+/// Ceres (dense QR, one thread); the order of `runs` does not change more than the last digits.
+LogFactors fit_factors(std::span<const LinearRun> runs);
+
+/// A fold for each run, so that cross-fitted factors of a run come from the runs of other folds:
+/// its group, if there are several and each leaves at least kLeastRuns others; else alternating in
+/// order of ids, which halves the runs.
+std::vector<std::size_t> folds(std::span<const LinearRun> runs);
+
+/// For each run its time with factors fitted on the runs of other folds.
+std::vector<double> cross_fitted(std::span<const LinearRun> runs);
+
+}  // namespace gputwin
