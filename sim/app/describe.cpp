@@ -33,6 +33,7 @@ std::string cluster_line(const Cluster& c) {
 std::string layout_line(const Layout& l) {
   std::string text = fmt::format("tp {}{}, pp {}", l.tp, l.sp ? " with sp" : "", l.pp);
   if (l.vpp > 1) text += fmt::format(" x {} chunks", l.vpp);
+  if (l.cp > 1) text += fmt::format(", cp {} by {}", l.cp, to_string(l.cp_comm));
   text += fmt::format(", dp {}", l.dp);
   if (l.zero > 0) {
     text += fmt::format(" (zero {}", l.zero);

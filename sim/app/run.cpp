@@ -56,7 +56,7 @@ std::vector<std::pair<std::string, Layout>> lighter_layouts(const Layout& from) 
     change(changed);
     if (!(changed == from)) list.emplace_back(std::move(what), std::move(changed));
   };
-  if (from.zero == 0 && from.dp > 1) add("layout.zero=1", [](Layout& l) { l.zero = 1; });
+  if (from.zero == 0 && from.dp * from.cp > 1) add("layout.zero=1", [](Layout& l) { l.zero = 1; });
   if (from.tp > 1) add("layout.sp=true", [](Layout& l) { l.sp = true; });
   if (from.recompute == Recompute::None) {
     add("layout.recompute=selective", [](Layout& l) { l.recompute = Recompute::Selective; });
@@ -64,7 +64,7 @@ std::vector<std::pair<std::string, Layout>> lighter_layouts(const Layout& from) 
   add("layout.recompute=full", [](Layout& l) { l.recompute = Recompute::Full; });
   add("layout.recompute=full, layout.zero=1, layout.sp=true", [](Layout& l) {
     l.recompute = Recompute::Full;
-    if (l.dp > 1) l.zero = std::max(l.zero, 1);
+    if (l.dp * l.cp > 1) l.zero = std::max(l.zero, 1);
     l.sp = l.tp > 1;
   });
   // Parameters are gathered for every micro-batch: a pipeline has many in flight.

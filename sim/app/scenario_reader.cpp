@@ -201,6 +201,7 @@ Layout read_layout(const Json& json) {
   l.vpp = json.value("vpp", 1);
   l.dp = json.value("dp", 1);
   l.cp = json.value("cp", 1);
+  l.cp_comm = read_word(json, "cp_comm", ContextComm::AllGather);
   l.ep = json.value("ep", 1);
   l.sp = json.value("sp", false);
   l.tp_overlap = read_word(json, "tp_overlap", TpOverlap::None);

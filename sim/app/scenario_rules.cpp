@@ -24,12 +24,12 @@ bool tp_divides(const Transformer& m, std::int64_t tp) {
   return m.heads % tp == 0 && m.kv_heads % tp == 0 && m.ffn % tp == 0 && m.vocab % tp == 0;
 }
 
-/// tp divides heads, kv_heads, ffn and vocab; with sp also the sequence.
+/// tp divides heads, kv_heads, ffn and vocab; with sp also the sequence's tokens on a rank.
 void check_tensor_parallel(const ScenarioDocument& d, const Scenario& s) {
   const Transformer& m = transformer(s);
   const std::int64_t tp = s.layout.tp;
   const auto legal = [&](std::int64_t t) {
-    return tp_divides(m, t) && (!s.layout.sp || s.job.sequence % t == 0);
+    return tp_divides(m, t) && (!s.layout.sp || s.job.sequence % (t * s.layout.cp) == 0);
   };
   const auto advice = [&] {
     return number_advice(nearest_legal(tp, 1, m.kv_heads, legal), "set tp to 1");
@@ -40,13 +40,47 @@ void check_tensor_parallel(const ScenarioDocument& d, const Scenario& s) {
     if (value % tp == 0) continue;
     throw d.error("/layout/tp", fmt::format("does not divide {} ({})", key, value), advice());
   }
-  if (s.layout.sp && s.job.sequence % tp != 0) {
+  const std::int64_t unit = tp * s.layout.cp;
+  if (s.layout.sp && s.job.sequence % unit != 0) {
     const std::string at = d.blame({"/job/sequence", "/layout/tp"});
-    const auto near = nearest_legal(s.job.sequence, 1, s.job.sequence + tp,
-                                    [&](std::int64_t v) { return v % tp == 0; });
+    const auto near = nearest_legal(s.job.sequence, 1, s.job.sequence + unit,
+                                    [&](std::int64_t v) { return v % unit == 0; });
+    const std::string what =
+        s.layout.cp > 1 ? fmt::format("tp x cp ({})", unit) : fmt::format("tp ({})", tp);
     throw d.error(
-        at, fmt::format("does not fit: with sp, tp ({}) divides sequence ({})", tp, s.job.sequence),
+        at, fmt::format("does not fit: with sp, {} divides sequence ({})", what, s.job.sequence),
         at == "/layout/tp" ? advice() : number_advice(near, "set sp to false"));
+  }
+}
+
+/// 2 cp divides the sequence; what each exchange needs.
+void check_context_parallel(const ScenarioDocument& d, const Scenario& s) {
+  const Layout& l = s.layout;
+  const std::int64_t cp = l.cp, sequence = s.job.sequence;
+  if (cp == 1) return;
+  const auto divides = [&](std::int64_t v) { return sequence % (2 * v) == 0; };
+  if (!divides(cp)) {
+    const std::string at = d.blame({"/job/sequence", "/layout/cp"});
+    const auto near = at == "/layout/cp"
+                          ? nearest_legal(cp, 1, 2 * cp, divides)
+                          : nearest_legal(sequence, 1, sequence + 2 * cp,
+                                          [&](std::int64_t v) { return v % (2 * cp) == 0; });
+    throw d.error(at,
+                  fmt::format("does not fit: 2 cp ({}) divides sequence ({})", 2 * cp, sequence),
+                  number_advice(near, "set cp to 1"));
+  }
+  const std::int64_t kv_heads = transformer(s).kv_heads / l.tp;
+  if (l.cp_comm == ContextComm::AllToAll && kv_heads % cp != 0) {
+    throw d.error(d.blame({"/layout/cp_comm", "/layout/cp"}),
+                  fmt::format("does not fit: all-to-all trades heads, and cp ({}) does not divide "
+                              "kv_heads / tp ({})",
+                              cp, kv_heads),
+                  "set cp_comm to all-gather or ring");
+  }
+  if (l.cp_comm == ContextComm::Ring && !is_flash(s.job.attention)) {
+    throw d.error(d.blame({"/layout/cp_comm", "/job/attention"}),
+                  "does not fit: the ring needs an attention kernel that keeps its log-sum-exp",
+                  "set attention to flash2, or cp_comm to all-gather");
   }
 }
 
@@ -170,14 +204,15 @@ void check_sharding(const ScenarioDocument& d, const Layout& l) {
 void check_devices(const ScenarioDocument& d, const Scenario& s) {
   const std::int64_t used = used_gpus(s.layout), gpus = s.cluster.gpus();
   if (used > gpus) {
-    const std::string at = d.blame({"/layout/dp", "/layout/pp", "/layout/tp"});
+    const std::string at = d.blame({"/layout/dp", "/layout/pp", "/layout/tp", "/layout/cp"});
     const std::int64_t degree = at == "/layout/dp"   ? s.layout.dp
                                 : at == "/layout/pp" ? s.layout.pp
+                                : at == "/layout/cp" ? s.layout.cp
                                                      : s.layout.tp;
     const std::int64_t rest = used / degree;
     throw d.error(at, fmt::format("makes tp x cp x dp x pp = {} ranks on {} GPUs", used, gpus),
                   rest <= gpus ? fmt::format("nearest legal value: {}", gpus / rest)
-                               : "lower tp, dp or pp, or take a larger cluster");
+                               : "lower tp, cp, dp or pp, or take a larger cluster");
   }
   const std::vector<GpuId>& devices = s.layout.devices;
   if (devices.empty()) return;
@@ -392,6 +427,7 @@ void check_layout_rules(const ScenarioDocument& d, const Scenario& s) {
   check_schedule(d, s.layout);
   check_tensor_parallel(d, s);
   check_sharding(d, s.layout);
+  check_context_parallel(d, s);
   check_devices(d, s);
   check_stages(d, s);
   check_batch(d, s);

@@ -135,11 +135,13 @@ Refusal pipeline(const Transformer& m, const Layout& layout, std::int64_t micro_
 }
 
 // A layer takes about 170 instructions of 16 bytes per micro-batch (forward, recomputation,
-// backward, synchronisation and memory of an unfused attention layer); loops are unrolled.
-Refusal plan_size(const Transformer& m, std::int64_t micro_batches) {
-  constexpr double kPerLayer = 170, kMost = 4e8;  // 6.4 GB
-  const double instructions =
-      kPerLayer * static_cast<double>(m.layers) * static_cast<double>(micro_batches);
+// backward, synchronisation and memory of an unfused attention layer), and a step of the ring
+// exchange about 50 more; loops are unrolled.
+Refusal plan_size(const Transformer& m, const Layout& layout, std::int64_t micro_batches) {
+  constexpr double kPerLayer = 170, kPerStep = 50, kMost = 4e8;  // 6.4 GB
+  const double steps = layout.cp > 1 && layout.cp_comm == ContextComm::Ring ? layout.cp : 0;
+  const double instructions = (kPerLayer + kPerStep * steps) * static_cast<double>(m.layers) *
+                              static_cast<double>(micro_batches);
   if (instructions <= kMost) return {};
   return no("the plan would have about " + text(static_cast<std::int64_t>(instructions / 1e6)) +
                 " million instructions (" + text(micro_batches) + " micro-batches of " +
@@ -176,7 +178,7 @@ std::optional<Infeasible> refusal(const Transformer& model, const Cluster& clust
   if (auto r = sharding(layout)) return r;
   if (auto r = tensor(model, layout, job)) return r;
   if (auto r = context(model, layout, job)) return r;
-  if (auto r = plan_size(model, job.global_batch / step)) return r;
+  if (auto r = plan_size(model, layout, job.global_batch / step)) return r;
   return pipeline(model, layout, job.global_batch / step);
 }
 
