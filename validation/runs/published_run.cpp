@@ -34,8 +34,8 @@ class RowReader {
     run.config = defaults;
     run.config.merge_patch(*config);  // null removes a default: not known
     run.target = target();
-    run.scorable = row_.value("scorable", true);
-    run.not_scorable_why = row_.value("not_scorable_why", std::vector<std::string>{});
+    run.scorable = flag("scorable", true);
+    run.not_scorable_why = texts("not_scorable_why");
     return run;
   }
 
@@ -50,6 +50,30 @@ class RowReader {
     if (found == object.end() || found->is_null()) return otherwise;
     if (!found->is_string()) fail(std::string("/") + key, found->dump(), "is no text", "quote it");
     return found->get<std::string>();
+  }
+
+  bool flag(const char* key, bool otherwise) const {
+    const auto found = row_.find(key);
+    if (found == row_.end() || found->is_null()) return otherwise;
+    if (!found->is_boolean()) {
+      fail(std::string("/") + key, found->dump(), "is neither true nor false", "write one of them");
+    }
+    return found->get<bool>();
+  }
+
+  std::vector<std::string> texts(const char* key) const {
+    const auto found = row_.find(key);
+    if (found == row_.end() || found->is_null()) return {};
+    const std::string where = std::string("/") + key;
+    if (!found->is_array()) fail(where, found->dump(), "is no list", "write texts in [ ]");
+    std::vector<std::string> list;
+    for (const Json& text : *found) {
+      if (!text.is_string()) {
+        fail(fmt::format("{}/{}", where, list.size()), text.dump(), "is no text", "quote it");
+      }
+      list.push_back(text.get<std::string>());
+    }
+    return list;
   }
 
   std::optional<double> positive(const Json& object, const char* key) const {
@@ -102,6 +126,10 @@ std::vector<PublishedRun> read_published_runs(const std::filesystem::path& path)
                      "see validation/runs/README.md for the format");
   }
   const Json defaults = wrapped ? document.value("defaults", Json::object()) : Json::object();
+  if (!defaults.is_object()) {
+    throw InputError(path.string(), "/defaults", defaults.dump().substr(0, 80), "is no object",
+                     "state there what rows leave out of config");
+  }
   std::vector<PublishedRun> runs;
   std::set<std::string> seen;
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -72,6 +72,15 @@ TEST(Uncertainty, FollowsTheStraggler) {
   EXPECT_NEAR(u.high.value * 1e6, 14 + 2 * std::sqrt(1.44 + 0.01), 1e-9);
 }
 
+// A shared deviation of 10 % of 9 us joins the others by its square: 0.81 us^2 either way.
+TEST(Uncertainty, TakesASharedDeviationIn) {
+  const Topology topology(test::small_cluster({.gpus = 2}));
+  const Uncertainty u = uncertainty(parse_plan(kPlan), execution(9'000'000, 2'000'000),
+                                    test::SmallCosts(), topology, 0.1);
+  EXPECT_NEAR(u.low.value * 1e6, 9 - std::sqrt(1.4 + 0.81), 1e-9);
+  EXPECT_NEAR(u.high.value * 1e6, 9 + std::sqrt(2.45 + 0.81), 1e-9);
+}
+
 TEST(Uncertainty, NamesWhatIsExtrapolated) {
   EXPECT_EQ(of(execution(9'000'000, 0)).extrapolated, std::vector<std::string>{"clear"});
 }

@@ -36,13 +36,12 @@ std::optional<double> value(const AblationLine& line, const std::string& label) 
 // Stack s is predicted at 1.8, 2 and 2.2 of the measured times: after its median 2 the errors are
 // 10, 0 and 10 %. Stack t has one row, whose bias is all its error. Mean of four: 5 %.
 TEST(AblationTable, TakesEachStacksMedianBiasOut) {
-  const std::vector<PublishedRun> runs{row("dense-A100", "bigscience-a100", 1),
-                                       row("dense-A100", "bigscience-a100", 2),
-                                       row("dense-A100", "bigscience-a100", 3),
-                                       row("dense-A100", "other", 1)};
-  const AblationLine line = ablation_line("p2p", runs, {"s", "s", "s", "t"},
-                                          {predicted(1.8), predicted(4), predicted(6.6),
-                                           predicted(7)});
+  const std::vector<PublishedRun> runs{
+      row("dense-A100", "bigscience-a100", 1), row("dense-A100", "bigscience-a100", 2),
+      row("dense-A100", "bigscience-a100", 3), row("dense-A100", "other", 1)};
+  const AblationLine line =
+      ablation_line("p2p", runs, {"s", "s", "s", "t"},
+                    {predicted(1.8), predicted(4), predicted(6.6), predicted(7)});
   EXPECT_EQ(line.mechanism, "p2p");
   EXPECT_THAT(value(line, "dense-A100"), testing::Optional(testing::DoubleNear(0.05, 1e-12)));
   EXPECT_THAT(value(line, "tau bigscience"), testing::Optional(1.0));
@@ -58,8 +57,9 @@ TEST(AblationTable, LeavesOutComposedAndRefusedRows) {
 }
 
 TEST(AblationTable, SaysWhatWasLeftOut) {
-  AblationTable table{{"", std::vector<std::optional<double>>(ablation_columns().size())},
-                      {"tp_comm", std::vector<std::optional<double>>(ablation_columns().size(), 0.25)}};
+  AblationTable table{
+      {"", std::vector<std::optional<double>>(ablation_columns().size())},
+      {"tp_comm", std::vector<std::optional<double>>(ablation_columns().size(), 0.25)}};
   const std::string text = ablation_text(table);
   EXPECT_THAT(text, testing::HasSubstr("(none)"));
   EXPECT_THAT(text, testing::HasSubstr("25.0"));
