@@ -166,7 +166,13 @@ HostCost HardwareModel::host(DeviceKindId kind) const { return stacks_[kind.valu
 
 MemoryCost HardwareModel::memory(DeviceKindId kind,
                                  std::span<const std::int32_t> communicators) const {
-  return runtime_memory(devices_[kind.value], communicators);
+  MemoryCost cost = runtime_memory(devices_[kind.value], communicators);
+  const Stack& stack = stacks_[kind.value];
+  if (stack.reserved_over_allocated > 0) {
+    cost.reserved_over_allocated = stack.reserved_over_allocated;
+  }
+  cost.context += stack.device_extra;
+  return cost;
 }
 
 }  // namespace gputwin

@@ -47,6 +47,9 @@ Stack load_stack(const std::filesystem::path& path) {
     const std::string group = "/factors_on/" + std::string(to_string(architecture));
     if (file.has(group)) stack.factors_on[architecture] = read_factors(file, group);
   }
+  stack.reserved_over_allocated = file.number_or("/memory/reserved_over_allocated", 0.0);
+  stack.device_extra = Bytes(static_cast<std::int64_t>(
+      file.number_or("/memory/device_extra_GiB", 0.0) * 1024 * 1024 * 1024));
   stack.nvls = file.number_or("/nccl/nvls", 0.0) > 0;
   stack.host.launch = Seconds(file.number("/host/launch_us", Range::NotNegative) * 1e-6);
   stack.host.collective_launch =

@@ -46,6 +46,8 @@ struct Stack {
   std::map<Architecture, StackFactors> factors_on;
   bool nvls = false;  // lets NCCL reduce inside the NVLink switch
   HostCost host{};
+  double reserved_over_allocated = 0;  // of its allocator; 0: as the device's file says
+  Bytes device_extra{};                // held beside allocator, context and communicators
   /// In the file "default" alone, else 0: share of its time by which a run on a stack without
   /// constants of its own may be off, at 80 %.
   double unknown_deviation = 0;
