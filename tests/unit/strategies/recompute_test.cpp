@@ -79,5 +79,27 @@ TEST(RecomputePass, SelectiveRepeatsLate) {
   EXPECT_EQ(*(scores + 3), "attention_grad_probabilities");
 }
 
+// fc2 and what follows it are read by no backward kernel: a reentrant checkpoint (Megatron) repeats
+// them, torch's stops before.
+TEST(RecomputePass, StopsEarlyWhereTheStackDoes) {
+  const auto repeated = [](const char* stack, const char* name) {
+    Layout layout;
+    layout.recompute = Recompute::Full;
+    Job job = tiny_job(1);
+    job.stack = stack;
+    const Plan plan = plan_of(tiny_gpt(), layout, job);
+    return count(plan, 0, [&](const Instruction& i) {
+      if (!is_task(i.kind)) return false;
+      const Name& n = plan.names[i.name];
+      return n.phase == Phase::Recompute && n.op == name;
+    });
+  };
+  EXPECT_EQ(repeated("megatron-lm-2022", "fc2"), 4);
+  EXPECT_EQ(repeated("megatron-lm-2022", "fc2_residual"), 4);
+  EXPECT_EQ(repeated("torch-fsdp-2024", "fc2"), 0);
+  EXPECT_EQ(repeated("torch-fsdp-2024", "fc2_residual"), 0);
+  EXPECT_EQ(repeated("torch-fsdp-2024", "fc1"), 4);
+}
+
 }  // namespace
 }  // namespace gputwin
