@@ -386,7 +386,7 @@ class Verifier {
                                 : read == written;
       if (!ok) {
         report("bytes-not-conserved", comm.name + " " + plan_.full_name(in),
-               "reads " + std::to_string(read) + " and writes " + std::to_string(written) +
+               "reads " + std::to_string(read / 8) + " and writes " + std::to_string(written / 8) +
                    " bytes on " + std::to_string(n) + " members");
       }
     }

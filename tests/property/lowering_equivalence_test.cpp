@@ -157,6 +157,7 @@ std::vector<World> context_worlds(ContextComm comm, bool flash) {
           World w;
           w.job.sequence = 2 * cp * draw.of({1, 2});
           w.model = drawn_model(draw, w.job.sequence);
+          if (w.model.positions == Positions::Alibi) w.model.positions = Positions::Rope;
           w.model.layers = grid.pp * grid.vpp == 4 ? 4 : 2;
           if (comm == ContextComm::AllToAll) {
             w.model.kv_heads = tp * cp;

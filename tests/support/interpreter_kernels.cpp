@@ -682,12 +682,13 @@ void adam(Work& work) {
 
 }  // namespace
 
-bool reads_output(const Op& op, std::size_t index) {
+bool reads_output(const Op& op, std::size_t index, std::size_t outputs) {
   if (op.kind == OpKind::AttentionMerge) return true;
   if (op.kind == OpKind::AdamStep || op.kind == OpKind::LambStep || op.kind == OpKind::CpuAdam) {
     return index < 3;
   }
   if (op.kind == OpKind::SgdStep) return index < 2;
+  if (op.kind == OpKind::Quantize) return op.accumulate && index + 1 == outputs;
   if (op.kind == OpKind::NormBackward || op.kind == OpKind::ActivationBackward) {
     return op.accumulate && index > 0;
   }

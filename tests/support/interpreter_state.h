@@ -169,8 +169,8 @@ inline std::int64_t sequence_position(std::int64_t row, std::int64_t rows, std::
   return row < chunk ? member * chunk + row : (2 * members - 1 - member) * chunk + row - chunk;
 }
 
-/// True if a kernel needs what its output `index` held before.
-bool reads_output(const Op& op, std::size_t index);
+/// True if a kernel needs what its output `index` of `outputs` held before.
+bool reads_output(const Op& op, std::size_t index, std::size_t outputs);
 /// Fills `work.writes`. Throws Fault where operands do not fit the dims.
 void compute(Work& work);
 

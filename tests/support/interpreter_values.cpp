@@ -125,7 +125,7 @@ class Known {
 
  private:
   static std::pair<std::uint32_t, std::int64_t> key(const View& view, std::int64_t index) {
-    return {view.buffer.value, element_index(view, index) * element_bytes(view.dtype)};
+    return {view.buffer.value, element_index(view, index) * bits(view.dtype)};
   }
   std::map<std::pair<std::uint32_t, std::int64_t>, double> values_;
 };
