@@ -152,11 +152,13 @@ std::vector<World> context_worlds(ContextComm comm, bool flash) {
   for (const std::int32_t cp : {2, 4}) {
     for (const Grid& grid : grids) {
       for (const auto& [tp, sp] : {std::pair{1, false}, std::pair{2, false}, std::pair{2, true}}) {
-        for (const auto& [dp, zero] : {std::pair{1, 0}, std::pair{1, 1}, std::pair{2, 1}}) {
+        for (const auto& [dp, zero] :
+             {std::pair{1, 0}, std::pair{2, 1}, std::pair{1, 2}, std::pair{2, 3}}) {
           Draw draw(10'000 * (1 + static_cast<std::uint64_t>(comm)) + 5000 * flash + list.size());
           World w;
           w.job.sequence = 2 * cp * draw.of({1, 2});
           w.model = drawn_model(draw, w.job.sequence);
+          if (w.model.positions == Positions::Alibi) w.model.positions = Positions::Rope;
           w.model.layers = grid.pp * grid.vpp == 4 ? 4 : 2;
           if (comm == ContextComm::AllToAll) {
             w.model.kv_heads = tp * cp;
@@ -172,6 +174,7 @@ std::vector<World> context_worlds(ContextComm comm, bool flash) {
           w.layout.schedule = grid.schedule;
           w.layout.dp = dp;
           w.layout.zero = zero;
+          w.layout.hsdp_group = zero >= 2 ? draw.of({0, cp}) : 0;
           w.layout.recompute =
               draw.of({Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Block});
           if (w.layout.recompute == Recompute::Block) w.layout.recompute_layers = {1};
@@ -183,7 +186,8 @@ std::vector<World> context_worlds(ContextComm comm, bool flash) {
           w.layout.overlap_grad_reduce = draw.of({true, false});
           w.job.global_batch = dp * w.layout.micro_batch * 2;
           w.job.attention = flash ? AttentionKernel::Flash2 : AttentionKernel::Unfused;
-          w.job.stack = draw.of<const char*>({"megatron-core", "megatron-lm-2022", "generic"});
+          w.job.stack = draw.of<const char*>(
+              {"megatron-core", "megatron-lm-2022", "generic", "torchtitan", "deepspeed"});
           list.push_back(std::move(w));
         }
       }
