@@ -20,6 +20,13 @@ bool is_attention_backward(OpKind kind) {
          kind == OpKind::FlashBackward;
 }
 
+// Moves queries, keys and values between context-parallel ranks, where it stands right before the
+// attention core: the projection and the rotation before it end in other kinds.
+bool is_exchange(OpKind kind) {
+  return kind == OpKind::CastCopy || kind == OpKind::AllGather || kind == OpKind::AllToAll ||
+         kind == OpKind::SendTo || kind == OpKind::RecvFrom;
+}
+
 // Repeats operations of one forward segment in the backward segment of the same layer.
 class Repetition {
  public:
@@ -40,8 +47,10 @@ class Repetition {
   void attention_core(const Segment& forward, Segment& backward) {
     const auto of_core = [&](const SegmentOp& op) { return is_attention_core(kind(op)); };
     const auto& ops = forward.ops;
-    const auto first = std::find_if(ops.begin(), ops.end(), of_core);
+    auto first = std::find_if(ops.begin(), ops.end(), of_core);
     if (first == ops.end()) return;
+    // Its inputs as they were before the exchange are kept, so the exchange is repeated too.
+    while (first != ops.begin() && is_exchange(kind(*std::prev(first)))) --first;
     const auto last = std::find_if(ops.rbegin(), ops.rend(), of_core).base();
     std::vector<SegmentOp> repeated = clone(forward, static_cast<std::size_t>(first - ops.begin()),
                                             static_cast<std::size_t>(last - ops.begin()));
@@ -84,8 +93,10 @@ class Repetition {
     std::vector<SegmentOp> kept;
     for (auto op = repeated.rbegin(); op != repeated.rend(); ++op) {
       const std::vector<View>& writes = builder_.plan().calls[op->call.value].writes;
-      if (std::none_of(writes.begin(), writes.end(),
-                       [&](const View& v) { return read.contains(v.buffer); })) {
+      // A message belongs to two ranks: what this one sends, another one's kernels read.
+      const bool message = op->kind == Kind::Send || op->kind == Kind::Recv;
+      if (!message && std::none_of(writes.begin(), writes.end(),
+                                   [&](const View& v) { return read.contains(v.buffer); })) {
         continue;
       }
       add_reads(*op);

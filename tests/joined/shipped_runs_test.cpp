@@ -117,6 +117,19 @@ TEST_P(Folded, SaysOfEveryRankWhatTheWholeSimulationSays) {
 INSTANTIATE_TEST_SUITE_P(ShippedRuns, Folded, ::testing::ValuesIn(names_up_to(kMostRanks)),
                          test_name);
 
+// The other exchanges of the context-parallel run: messages around a ring, and heads for tokens.
+TEST(FoldedContextParallel, SaysWhatTheWholeSimulationSays) {
+  for (const char* exchange : {"ring", "all-to-all"}) {
+    SCOPED_TRACE(exchange);
+    const Scenario s =
+        load_scenario("llama3_8b__h100_4x8__tp2_pp1_dp4_cp4",
+                      {std::string("layout.cp_comm=") + exchange, "job.global_batch=4"}, kData);
+    const auto whole = simulated(s, Fold::Off, Advance::RunAhead);
+    expect_equal(simulated(s, Fold::Auto, Advance::RunAhead), whole, s);
+    expect_equal(simulated(s, Fold::Off, Advance::Calendar), whole, s);
+  }
+}
+
 class ByCalendar : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ByCalendar, SaysWhatRunAheadSays) {

@@ -152,7 +152,8 @@ std::vector<World> context_worlds(ContextComm comm, bool flash) {
   for (const std::int32_t cp : {2, 4}) {
     for (const Grid& grid : grids) {
       for (const auto& [tp, sp] : {std::pair{1, false}, std::pair{2, false}, std::pair{2, true}}) {
-        for (const auto& [dp, zero] : {std::pair{1, 0}, std::pair{1, 1}, std::pair{2, 1}}) {
+        for (const auto& [dp, zero] :
+             {std::pair{1, 0}, std::pair{2, 1}, std::pair{1, 2}, std::pair{2, 3}}) {
           Draw draw(10'000 * (1 + static_cast<std::uint64_t>(comm)) + 5000 * flash + list.size());
           World w;
           w.job.sequence = 2 * cp * draw.of({1, 2});
@@ -173,6 +174,7 @@ std::vector<World> context_worlds(ContextComm comm, bool flash) {
           w.layout.schedule = grid.schedule;
           w.layout.dp = dp;
           w.layout.zero = zero;
+          w.layout.hsdp_group = zero >= 2 ? draw.of({0, cp}) : 0;
           w.layout.recompute =
               draw.of({Recompute::None, Recompute::Selective, Recompute::Full, Recompute::Block});
           if (w.layout.recompute == Recompute::Block) w.layout.recompute_layers = {1};
@@ -184,7 +186,8 @@ std::vector<World> context_worlds(ContextComm comm, bool flash) {
           w.layout.overlap_grad_reduce = draw.of({true, false});
           w.job.global_batch = dp * w.layout.micro_batch * 2;
           w.job.attention = flash ? AttentionKernel::Flash2 : AttentionKernel::Unfused;
-          w.job.stack = draw.of<const char*>({"megatron-core", "megatron-lm-2022", "generic"});
+          w.job.stack = draw.of<const char*>(
+              {"megatron-core", "megatron-lm-2022", "generic", "torchtitan", "deepspeed"});
           list.push_back(std::move(w));
         }
       }
@@ -501,14 +504,15 @@ bool detected(const Plan& plan, const Results& expected) {
   return false;
 }
 
-// What this suite is worth: without the Waits of any one stream of any one program, and without any
-// one kind of collective, the plan no longer trains the same model.
-TEST(EverythingAtOnce, NeedsItsWaitsAndItsCollectives) {
-  const World world = everything_at_once();
+/// Plants every fault of a kind and returns how many: without the Waits of any one stream of any
+/// one program, and without any one kind of collective or message, the plan no longer trains the
+/// same model.
+int planted_and_detected(const World& world) {
   const auto plan = plan_of(world), alone = plan_of(on_one_rank(world));
-  ASSERT_TRUE(plan && alone);
+  EXPECT_TRUE(plan && alone);
+  if (!plan || !alone) return 0;
   const Results expected = interpret(*alone, options(0));
-  ASSERT_FALSE(detected(*plan, expected));
+  EXPECT_FALSE(detected(*plan, expected));
   int planted = 0;
   for (std::size_t p = 0; p < plan->programs.size(); ++p) {
     for (std::size_t stream = 0; stream < plan->programs[p].streams.size(); ++stream) {
@@ -522,20 +526,49 @@ TEST(EverythingAtOnce, NeedsItsWaitsAndItsCollectives) {
     }
   }
   std::set<std::string> ops;
+  const auto communicates = [](const Instruction& i) {
+    return i.kind == Kind::Collective || i.kind == Kind::Send || i.kind == Kind::Recv;
+  };
   for (const Instruction& i : plan->programs[0].body) {
-    if (i.kind == Kind::Collective) ops.insert(plan->names[i.name].op);
+    if (communicates(i)) ops.insert(plan->names[i.name].op);
   }
   for (const std::string& op : ops) {
     Plan broken = *plan;
     for (Program& program : broken.programs) {
       std::erase_if(program.body, [&](const Instruction& i) {
-        return i.kind == Kind::Collective && plan->names[i.name].op == op;
+        return communicates(i) && plan->names[i.name].op == op;
       });
     }
     ++planted;
     EXPECT_TRUE(detected(broken, expected)) << op;
   }
-  EXPECT_GE(planted, 12);
+  return planted;
+}
+
+// What this suite is worth.
+TEST(EverythingAtOnce, NeedsItsWaitsAndItsCollectives) {
+  EXPECT_GE(planted_and_detected(everything_at_once()), 12);
+}
+
+// The same of context parallelism over four ranks: the waits of the compute stream and of one or
+// two streams for the exchange, and its collectives or messages.
+TEST(ContextParallel, NeedsItsWaitsAndItsExchanges) {
+  for (const auto& [comm, at_least] :
+       {std::pair{ContextComm::AllGather, 5}, std::pair{ContextComm::Ring, 8},
+        std::pair{ContextComm::AllToAll, 7}}) {
+    World world = context_worlds(comm, true).at(0);
+    world.model.kv_heads = world.model.heads = 4;
+    world.model.head_dim = 2;
+    world.layout.cp = 4;
+    world.layout.micro_batch = 2;
+    world.layout.recompute = Recompute::None;
+    world.job.sequence = 8;
+    world.job.global_batch = 4;
+    world.model.positions = Positions::Rope;
+    world.model.max_positions = 0;
+    SCOPED_TRACE(label(world));
+    EXPECT_GE(planted_and_detected(world), at_least);
+  }
 }
 
 // The chain itself is right: gradients of the one-rank plan equal differences of its loss.

@@ -127,6 +127,19 @@ TEST(Refusal, KnowsWhichRecipeFitsWhichFormat) {
   EXPECT_EQ(refusal(R"({"layout": {"tp_overlap": "userbuffers"}})").pointer, "/layout/tp_overlap");
 }
 
+TEST(Refusal, SaysWhatContextParallelismNeeds) {
+  const InputError odd = refusal(R"({"layout": {"cp": 2}, "job": {"sequence": 102}})");
+  EXPECT_EQ(odd.problem, "does not fit: 2 cp (4) divides sequence (102)");
+  const InputError heads = refusal(R"({"layout": {"cp": 5, "cp_comm": "all-to-all"},
+                                       "job": {"sequence": 100}})");
+  EXPECT_THAT(heads.problem, HasSubstr("cp (5) does not divide kv_heads / tp"));
+  EXPECT_EQ(heads.fix, "set cp_comm to all-gather or ring");
+  const InputError ring = refusal(R"({"layout": {"cp": 2, "cp_comm": "ring"},
+                                      "job": {"attention": "unfused", "sequence": 100}})");
+  EXPECT_EQ(ring.pointer, "/layout/cp_comm");
+  EXPECT_THAT(ring.fix, HasSubstr("cp_comm to all-gather"));
+}
+
 TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
   const auto expect = [](const char* patch, const char* pointer, const char* fix) {
     const InputError e = refusal(patch);
@@ -134,7 +147,6 @@ TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
     EXPECT_THAT(e.problem, HasSubstr("not supported yet"));
     EXPECT_THAT(e.fix, HasSubstr(fix));
   };
-  expect(R"({"layout": {"cp": 2}})", "/layout/cp", "nearest legal value: 1");
   expect(R"({"layout": {"ep": 8}})", "/layout/ep", "nearest legal value: 1");
   expect(R"({"layout": {"schedule": "zb-h1"}})", "/layout/schedule", "1f1b");
   expect(R"({"layout": {"recompute": "modules"}})", "/layout/recompute", "selective");

@@ -39,6 +39,7 @@ TEST(ShippedScenarios, NamesEqualContents) {
       const bool told = word.empty() || word == to_string(l.schedule) ||
                         word == to_string(l.recompute) || (word == "sp" && l.sp) ||
                         (l.zero > 0 && word == "zero" + std::to_string(l.zero)) ||
+                        (word == "cp" + std::to_string(l.cp) && l.cp > 1) ||
                         (word == "straggler" && !s.what_if.stragglers.empty());
       EXPECT_TRUE(told) << "the word " << word << " says something the file does not";
     }

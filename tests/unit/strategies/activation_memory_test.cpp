@@ -106,6 +106,10 @@ TEST(ActivationMemory, WithContextParallelism) {
   EXPECT_EQ(kept(w, 1, false, Recompute::None, 2, ContextComm::Ring), rest + sums);
   EXPECT_EQ(kept(w, 1, false, Recompute::None, 2, ContextComm::AllToAll),
             rest + sums + w.s * w.b * w.h * 2 / 2);
+  // Recomputing the attention core repeats the exchange before it: q, k and v are kept as they
+  // were, and no log-sum-exp.
+  EXPECT_EQ(kept(w, 1, false, Recompute::Selective, 2, ContextComm::AllGather), rest);
+  EXPECT_EQ(kept(w, 1, false, Recompute::Selective, 2, ContextComm::Ring), rest);
 }
 
 }  // namespace
