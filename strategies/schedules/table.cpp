@@ -40,8 +40,10 @@ StageTable one_f_one_b_table(std::int32_t stages, std::int32_t stage, std::int32
 StageTable interleaved_table(std::int32_t stages, std::int32_t chunks, std::int32_t stage,
                              std::int32_t micro_batches) {
   GPUTWIN_CHECK(micro_batches % stages == 0, "groups of p micro-batches fill the schedule");
-  const std::int32_t warm_up = 2 * (stages - stage - 1) + (chunks - 1) * stages;
-  return warmed_up(micro_batches * chunks, warm_up, [=](bool backward, std::int32_t k) {
+  const std::int32_t total = micro_batches * chunks;
+  const std::int32_t warm_up =
+      micro_batches == stages ? total : 2 * (stages - stage - 1) + (chunks - 1) * stages;
+  return warmed_up(total, warm_up, [=](bool backward, std::int32_t k) {
     const std::int32_t in_group = k % (stages * chunks);
     const std::int32_t chunk = in_group / stages;
     const std::int32_t micro_batch = k / (stages * chunks) * stages + in_group % stages;

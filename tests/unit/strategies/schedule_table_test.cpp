@@ -82,14 +82,17 @@ TEST(ScheduleTable, OneFOneBWarmsUp) {
   EXPECT_EQ(one_f_one_b_table(3, 2, 2), (StageTable{f(0), b(0), f(1), b(1)}));
 }
 
-// 2 stages, 2 chunks, 2 micro-batches. Stage 1: warm-up 2 (2-1-1) + (2-1) 2 = 2 forwards, which are
-// chunk 0 of both micro-batches; then pairs.
+// 2 stages, 2 chunks. Stage 1 warms up with 2 (2-1-1) + (2-1) 2 = 2 forwards, which are chunk 0 of both
+// micro-batches of a group; then pairs.
 TEST(ScheduleTable, InterleavedTakesGroupsOfMicroBatches) {
-  EXPECT_EQ(interleaved_table(2, 2, 1, 2),
-            (StageTable{f(0, 0), f(1, 0), f(0, 1), b(0, 1), f(1, 1), b(1, 1), b(0, 0), b(1, 0)}));
-  // Stage 0: 4 warm-up forwards are all there are.
-  EXPECT_EQ(interleaved_table(2, 2, 0, 2),
-            (StageTable{f(0, 0), f(1, 0), f(0, 1), f(1, 1), b(0, 1), b(1, 1), b(0, 0), b(1, 0)}));
+  // One group: all forwards, then all backwards, on both stages.
+  const StageTable one_group{f(0), f(1), f(0, 1), f(1, 1), b(0, 1), b(1, 1), b(0), b(1)};
+  EXPECT_EQ(interleaved_table(2, 2, 0, 2), one_group);
+  EXPECT_EQ(interleaved_table(2, 2, 1, 2), one_group);
+  // Two groups, last stage: (v - 1) p = 2 warm-up passes.
+  EXPECT_EQ(interleaved_table(2, 2, 1, 4),
+            (StageTable{f(0), f(1), f(0, 1), b(0, 1), f(1, 1), b(1, 1), f(2), b(0), f(3), b(1),
+                        f(2, 1), b(2, 1), f(3, 1), b(3, 1), b(2), b(3)}));
 }
 
 // p = 4, M = 12, F = 1, B = 2: M (F + B) + (p - 1)(F + B) = 36 + 9 = 45 for GPipe and 1F1B.
