@@ -1,13 +1,14 @@
 // Collectives as NCCL picks and runs them, expressed as flows.
 //
 //   ring   all-reduce 2 (n-1)/n S bytes from each member to the next, all-gather and reduce-scatter
-//          half of it (S: the larger of input and output), broadcast S. Members are visited domain by
+//          half of it (S: the larger of input and output), broadcast S. Members go domain by
 //          domain (node, or NVLink domain); the traffic between two domains is spread over as many
 //          members as both have, member j to member j. On an NVLink mesh one ring lies along every
 //          link, so the data is spread over all links between members.
 //          latency = base + intra steps x step + inter steps x (net step + wire)
 //   tree   all-reduce over nodes: double binary tree, S/2 up and down each tree, spread over k
-//          rails; a chain inside the node. Between two nodes it passes S each way, a ring 2 (n-1)/n S.
+//          rails; a chain inside the node. Between two nodes it passes S each way, a ring
+//          2 (n-1)/n S.
 //          latency = base + 2 ((k-1) step + log2(nodes) (net step + wire))
 //   NVLS   all-reduce in the NVLink switch, if the stack enables it: (1 + 1/n) S per GPU and
 //          direction

@@ -14,7 +14,7 @@
 //              each; the causal mask skips tiles above the diagonal, so about half of s u / 128^2
 //              remain; the two chunks of a context-parallel rank see the same number on all ranks
 //   R          sustained rate of (kernel, device, phase), from devices/*.json
-//   W_longest  work of the longest row of tiles (Blackwell, forward: two rows), which one SM must do
+//   W_longest  work of the longest row of tiles (Blackwell, forward: two), which one SM must do
 //              alone: binds when heads are few
 //   Error      SimuMax training tables of B200 and A100 PCIe, 4 to 128 heads: 8, 4 % mean
 // Source  rates: operator tables (cuDNN front end's training benchmark, AIConfigurator's prefill

@@ -79,7 +79,7 @@
 //  8. A valid `cp_slot` says that the sequence is cut over that communicator (context parallelism):
 //     of 2n equal chunks in order of position, member i of n holds chunks i and 2n - 1 - i, in this
 //     order. Row r of the s rows of a sample then stands where that chunk puts it; Rope, Position*,
-//     Softmax* and Flash* go by that position. Their queries are the rank's rows. Keys are the whole
+//     Softmax* and Flash* go by that position. Queries are the rank's rows. Keys are the whole
 //     sequence in order of position (u = n s), or the rows of one member (u = s): of member
 //     (i - ring_step) mod n. Causal: a query sees the keys up to its own position; one that sees
 //     none has O = 0 and L = -inf. FlashBackward takes the L and O it is given, of all steps

@@ -419,9 +419,10 @@ class Machine {
     for (const Operand& read : item.reads) work.reads.push_back(load(rank, item.instruction, read));
     for (std::size_t k = 0; k < item.writes.size(); ++k) {
       const Operand& write = item.writes[k];
-      work.writes.push_back(reads_output(op, k, item.writes.size()) ? load(rank, item.instruction, write)
-                                                : std::vector<double>(static_cast<std::size_t>(
-                                                      write.view.elements())));
+      work.writes.push_back(
+          reads_output(op, k, item.writes.size())
+              ? load(rank, item.instruction, write)
+              : std::vector<double>(static_cast<std::size_t>(write.view.elements())));
     }
     if (op.kind == OpKind::SumOfSquares)
       drop_counted_elsewhere(rank, item.reads[0].view, work.reads[0]);

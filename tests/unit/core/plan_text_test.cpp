@@ -50,7 +50,7 @@ program p frames=1
   slot cp cp
   input x samples=1 sequence=2 vocab=8 data=cp cp=cp
 body
-  kernel c F/L0/flash @0 flash_forward b=1 a=1 g=1 s=2 u=2 d=8 cp=cp ring_step=1 causal : q q q : q q
+  kernel c F/L0/f @0 flash_forward b=1 a=1 g=1 s=2 u=2 d=8 cp=cp ring_step=1 causal : q q q : q q
 rank p gpu=0 cp=cp0
 rank p gpu=1 cp=cp0
 )");

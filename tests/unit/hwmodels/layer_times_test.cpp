@@ -15,13 +15,14 @@ using test::LayerShape;
 struct World {
   World(const std::string& device, double nvlink_GBps, double nic_GBps, const std::string& stack)
       : topology(test::nvswitch_cluster(device, 1, nvlink_GBps, nic_GBps)),
-        model(topology, Job{.stack = stack}, test::data_folder()) {}
+        model(topology, Job{.stack = stack}, test::data_folder(), {.stack_factors = false}) {}
   Topology topology;
   HardwareModel model;
 };
 
 // Korthikanti et al. (2022), Table 4: one layer of the 22B model (h 6144, 64 heads), micro-batch 4,
-// tp 8, A100. Forward 7.7 ms, backward 11.9 ms; with sequence parallelism 7.2 and 11.8 ms. Within 6
+// tp 8, A100, without the factors of the stack, which were fitted on whole runs. Forward 7.7 ms,
+// backward 11.9 ms; with sequence parallelism 7.2 and 11.8 ms. Within 6
 // %.
 TEST(LayerTimes, Of22BOnEightA100) {
   const World world("a100-sxm-80gb", 300, 25, "megatron-lm-2022");

@@ -82,8 +82,8 @@ TEST(ScheduleTable, OneFOneBWarmsUp) {
   EXPECT_EQ(one_f_one_b_table(3, 2, 2), (StageTable{f(0), b(0), f(1), b(1)}));
 }
 
-// 2 stages, 2 chunks. Stage 1 warms up with 2 (2-1-1) + (2-1) 2 = 2 forwards, which are chunk 0 of both
-// micro-batches of a group; then pairs.
+// 2 stages, 2 chunks. Stage 1 warms up with 2 (2-1-1) + (2-1) 2 = 2 forwards, which are chunk 0 of
+// both micro-batches of a group; then pairs.
 TEST(ScheduleTable, InterleavedTakesGroupsOfMicroBatches) {
   // One group: all forwards, then all backwards, on both stages.
   const StageTable one_group{f(0), f(1), f(0, 1), f(1, 1), b(0, 1), b(1, 1), b(0), b(1)};
