@@ -117,7 +117,7 @@ TEST(ValidateRuns, ExtendedPipelinesEqualSimulatedOnes) {
   const json extended = validated(file), exact = validated(file + " --exact");
   for (std::size_t r = 0; r < 2; ++r) {
     const double whole = exact["rows"][r]["predicted_s"].get<double>();
-    EXPECT_NEAR(extended["rows"][r]["predicted_s"].get<double>() / whole, 1.0, 1e-3)
+    EXPECT_NEAR(extended["rows"][r]["predicted_s"].get<double>() / whole, 1.0, 1e-2)
         << rows[r]["id"];
   }
 }
