@@ -130,6 +130,8 @@ Bytes moved_bytes(const Op& op, Bytes read, Bytes written) {
     return read + written + mask_bytes(op, rows_times_width);
   }
   if (op.kind == OpKind::AttentionMerge) return read + written + written;
+  // A copy of the rank's own part reads that part of the view.
+  if (op.kind == OpKind::CastCopy && op.slot.valid()) return bytes_of(d[0], op.dtype) + written;
   // `out` is the format of the states; they are read before they are written.
   if (op.kind == OpKind::AdamStep) return read + written + bytes_of(3 * d[0], op.out);
   if (op.kind == OpKind::SgdStep) return read + written + bytes_of(2 * d[0], op.out);

@@ -96,8 +96,8 @@ class TensorLister {
     column_adapter(Role::QkvAdapterIn, Role::QkvAdapterOut, l + "qkv");
     if (m_.bias) out_.push_back(std::move(b));
   }
-  // Adapters of the weight listed last. Every tp rank has part of the gradient of a whole matrix.
   bool adapters_everywhere() const { return !s_.adapters_on_qkv_only; }
+  // Adapters of the weight listed last. Every tp rank has part of the gradient of a whole matrix.
   void row_adapter(Role in, Role out, const std::string& name) {
     if (s_.adapter == 0) return;
     const TensorSpec w = out_.back();

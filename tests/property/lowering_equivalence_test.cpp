@@ -281,6 +281,7 @@ std::vector<World> linear_worlds(const LinearMode& mode) {
             w.job.precision.params = draw.of({DType::Bf16, DType::F8});
           }
           w.job.lora_rank = mode.adapters ? draw.of({1, 3}) : 0;
+          w.job.lora_qkv_only = draw.of({true, false});
           w.job.stack =
               draw.of<const char*>({"megatron-core", "megatron-lm-2021", "torch", "generic"});
           list.push_back(std::move(w));

@@ -311,6 +311,14 @@ TEST(MemoryBound, StatesHaveTheirFormat) {
   EXPECT_EQ(moved_bytes(op, Bytes(2000), Bytes(6000)).value, 14'000);
 }
 
+// Of a tensor of 8 ranks a copy of one rank's part moves 1000 elements in and out.
+TEST(MemoryBound, OwnPartsAreReadAlone) {
+  Op op{.kind = OpKind::CastCopy, .dtype = DType::Bf16, .out = DType::Bf16};
+  op.slot = SlotId(0);
+  op.dims = {1000};
+  EXPECT_EQ(moved_bytes(op, Bytes(16'000), Bytes(2000)).value, 4000);
+}
+
 // SGD has one state less than Adam: gradient 4; master and momentum 8 twice; weight 2. LAMB passes
 // over its fp32 update three times (written, read, read) and twice more over the weight: 20 bytes.
 TEST(MemoryBound, OtherOptimizersBesideAdam) {
