@@ -29,7 +29,7 @@ struct RecordUse {
   bool waited = false, kept = false;  // kept: waited for across bodies, its slot is never reused
   std::uint32_t position = 0;         // in the ops of its stream
   std::uint32_t slot = kNoRow;
-  std::vector<std::pair<std::uint8_t, std::uint32_t>> waits;  // stream and position of its Waits
+  std::vector<std::pair<std::uint8_t, std::uint32_t>> waits;  // entry of a clock, and position
 };
 
 class Compiler {
@@ -293,9 +293,10 @@ class Compiler {
     return static_cast<std::uint32_t>(out_.sites.size() - 1);
   }
 
-  // What every stream knows to be over: vector clocks over positions, by stream and by the host.
-  // They tell when the slot of an event can be used again and which collectives no kernel can
-  // overlap.
+  // What every stream knows to be over: vector clocks over positions, by stream, and last of all
+  // over the waits of the host. They tell when the slot of an event can be used again and which
+  // collectives no kernel can overlap. The core holds tasks back until the host has issued them,
+  // but not Records and Waits: these know nothing of the host.
   using Clock = std::vector<std::uint32_t>;
 
   static void join(Clock& into, const Clock& other) {
@@ -304,12 +305,16 @@ class Compiler {
 
   void order() {
     const std::size_t n = out_.streams.size();
-    clocks_.assign(n, Clock(n, 0));
-    host_.assign(n, 0);
+    clocks_.assign(n, Clock(n + 1, 0));
+    host_.assign(n + 1, 0);
     snapshots_.resize(records_.size());
     for (std::uint32_t i = 0; i < all_; ++i) {
-      if (at(i).kind == Kind::Wait && resolved_[wait_of_[i]].kind == WaitKind::Body) {
-        records_[resolved_[wait_of_[i]].record].waits.emplace_back(at(i).stream, position_[i]);
+      if (wait_of_[i] == kNoRow || resolved_[wait_of_[i]].kind != WaitKind::Body) continue;
+      auto& waits = records_[resolved_[wait_of_[i]].record].waits;
+      if (at(i).kind == Kind::Wait) {
+        waits.emplace_back(at(i).stream, position_[i]);
+      } else {
+        waits.emplace_back(static_cast<std::uint8_t>(n), i);
       }
     }
     for (std::uint32_t i = 0; i < all_; ++i) {
@@ -330,11 +335,14 @@ class Compiler {
     const bool same_body = wait != kNoRow && resolved_[wait].kind == WaitKind::Body;
     if (instruction.kind == Kind::HostWait) {
       if (same_body) join(host_, snapshots_[resolved_[wait].record]);
+      host_.back() = i + 1;
       retire(i, wait);
       return;
     }
-    if (is_task(instruction.kind)) host_issues();
-    join(clocks_[s], host_);
+    if (is_task(instruction.kind)) {
+      host_issues();
+      join(clocks_[s], host_);
+    }
     if (same_body) join(clocks_[s], snapshots_[resolved_[wait].record]);
     retire(i, wait);
     if (instruction.kind == Kind::Record) {

@@ -55,6 +55,18 @@ TEST(Host, HostWaitHoldsEverythingBehindIt) {
   EXPECT_EQ(run.makespan, 15 * kUs);
 }
 
+// The Record behind the host's wait is not held back by the host: "long" passes it at 100 while the
+// host still waits for "short" at 5. Both events keep their own times: the last kernel runs from
+// 100 to 101.
+TEST(Host, ARecordBehindAHostWaitKeepsItsOwnTime) {
+  const Execution run = World{}.run(
+      "program p\n  stream compute compute\n  stream long communication\n"
+      "  stream short communication\nbody\n" +
+      kernel("long", 100) + kernel("short", 5) + "  record short e0\n  host_wait e0\n" +
+      "  record long e1\n  wait compute e1\n" + kernel("compute", 1) + "rank p gpu=0\n");
+  EXPECT_EQ(run.makespan, 101 * kUs);
+}
+
 // side: 4 | wait for compute's 10 | 3. Without the event it would end at 7.
 TEST(Events, OrderStreams) {
   const Execution run =
