@@ -31,8 +31,6 @@ struct ModelJob {
   // the interleaved schedule alone.
   bool blocking_messages() const {
     if (layout.pp == 1 || kernels.messages == Messages::Overlapped) return false;
-    // Two stages with chunks are each other's both neighbours on one channel each way: not awaited.
-    if (layout.pp == 2 && layout.vpp > 1) return false;
     return kernels.messages == Messages::Blocking || layout.vpp == 1 || !layout.overlap_p2p;
   }
   bool overlap_reduction() const {

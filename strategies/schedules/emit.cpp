@@ -138,8 +138,11 @@ class Emitter {
   }
 
   // True if the messages of passes k and k + 1, a forward and a backward, are exchanged together.
+  // With one group of micro-batches all forwards warm up, and none is paired: the first backward
+  // needs what the last forward sends.
   bool in_one_exchange(const StageTable& table, std::size_t k) const {
-    return t_.layout.vpp > 1 && k + 1 < table.size() && !table[k].backward && table[k + 1].backward;
+    return t_.layout.vpp > 1 && t_.micro_batches > stages_ && k + 1 < table.size() &&
+           !table[k].backward && table[k + 1].backward;
   }
 
   // Sends of the passes [first, last], receives for the passes up to the next exchange; the host
@@ -175,7 +178,9 @@ class Emitter {
       }
     }
     for (const std::uint8_t stream : streams) {
+      // The compute stream waits too, so that its idle time is the message's and not the host's.
       body.push_back({.kind = Kind::Record, .stream = stream, .event = event});
+      body.push_back({.kind = Kind::Wait, .stream = compute, .event = event});
       body.push_back({.kind = Kind::HostWait, .event = event});
     }
   }

@@ -30,9 +30,10 @@ Templates derive_templates(Lowered lowered);
 /// data dependencies, no cycle can form.
 ///
 /// Blocking messages (Megatron-LM's p2p_communication: batch_isend_irecv, wait, synchronise): after
-/// a pass its message is sent, the message for the next pass is received, and the host waits for
-/// both; sends wait for all compute issued before. With several chunks a pair of forward and
-/// backward exchanges its four messages at once (send_forward_backward_recv_forward_backward).
+/// a pass its message is sent, the message for the next pass is received, and compute stream and
+/// host wait for both; sends wait for all compute issued before. With several chunks a pair of
+/// forward and backward exchanges its four messages at once
+/// (send_forward_backward_recv_forward_backward).
 Plan emit(Templates templates, const std::vector<StageTable>& tables);
 
 }  // namespace gputwin

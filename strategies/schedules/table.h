@@ -29,8 +29,8 @@ StageTable one_f_one_b_table(std::int32_t stages, std::int32_t stage, std::int32
 
 /// Megatron's interleaved order (Narayanan et al. 2021): v chunks per stage, groups of p
 /// micro-batches, 2 (p - r - 1) + (v - 1) p warm-up forwards; backward takes the chunks in reverse.
-/// With p micro-batches all forwards come first, as in Megatron's all_warmup_microbatches: the
-/// shifted pairs of neighbours would wait for each other's messages. Bubble (p-1)(F+B)/v.
+/// With p micro-batches all forwards come first, as in Megatron (all_warmup_microbatches). Bubble
+/// (p-1)(F+B)/v.
 /// `micro_batches` is a multiple of `stages`.
 StageTable interleaved_table(std::int32_t stages, std::int32_t chunks, std::int32_t stage,
                              std::int32_t micro_batches);

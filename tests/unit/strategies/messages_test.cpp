@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "sim/core/progress.h"
 #include "tests/unit/strategies/worlds.h"
 
 namespace gputwin {
@@ -37,7 +38,7 @@ TEST(BlockingMessages, HostWaitsOnceForEveryMessage) {
 // A message is issued after all compute before it, so no kernel lies between a send and the wait
 // for it.
 TEST(BlockingMessages, NothingIsComputedBetweenASendAndTheWaitForIt) {
-  for (const std::int32_t vpp : {1}) {
+  for (const std::int32_t vpp : {1, 2}) {
     const Plan plan = pipeline("megatron-lm-2022", 2, vpp, 4);
     for (const Program& program : plan.programs) {
       bool sent = false;
@@ -54,6 +55,19 @@ TEST(BlockingMessages, MegatronCoreOverlapsThemWithSeveralChunksAlone) {
   EXPECT_GT(count_kind(pipeline("megatron-core", 2, 1, 4), 0, Kind::HostWait), 0);
   EXPECT_EQ(count_kind(pipeline("megatron-core", 2, 2, 4), 0, Kind::HostWait), 0);
   EXPECT_EQ(count_kind(pipeline("generic", 2, 1, 4), 0, Kind::HostWait), 0);
+}
+
+// Every number of micro-batches, one group included, where the last forward is not paired with the
+// first backward.
+TEST(BlockingMessages, NoNumberOfMicroBatchesDeadlocks) {
+  for (const std::int32_t pp : {2, 4}) {
+    const std::int32_t vpp = 4 / pp;
+    for (const std::int64_t groups : {1, 2, 3}) {
+      const Plan plan = pipeline("megatron-lm-2021", pp, vpp, groups * pp);
+      EXPECT_GT(count_kind(plan, 0, Kind::HostWait), 0);
+      EXPECT_TRUE(blocked_ranks(plan).empty()) << "pp " << pp << ", groups " << groups;
+    }
+  }
 }
 
 }  // namespace
