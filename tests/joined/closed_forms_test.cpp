@@ -42,10 +42,10 @@ constexpr std::array kPipelines{
     // 12 x 24 = 288: the bubble does not grow with M
     Pipeline{"OneFOneBTwelve", Schedule::OneFOneB, 1, 12, Recompute::None, 288, 72},
     Pipeline{"InterleavedTwelve", Schedule::Interleaved, 2, 12, Recompute::None, 288, 36},
-    // M (F + B) = 8 x 32 = 256. In plain orders nothing of a backward pass starts before its gradient
-    // has come: 3 x 32 = 96. Interleaved messages are not awaited: the last layer of a chunk is
-    // recomputed from what the stage has, 4 us that run while it waits for a gradient, so with one
-    // layer per chunk the bubble is 3 x (16 - 4) = 36.
+    // M (F + B) = 8 x 32 = 256. In plain orders nothing of a backward pass starts before its
+    // gradient has come: 3 x 32 = 96. Interleaved messages are not awaited: the last layer of a
+    // chunk is recomputed from what the stage has, 4 us that run while it waits for a gradient, so
+    // with one layer per chunk the bubble is 3 x (16 - 4) = 36.
     Pipeline{"GpipeFull", Schedule::Gpipe, 1, 8, Recompute::Full, 256, 96},
     Pipeline{"OneFOneBFull", Schedule::OneFOneB, 1, 8, Recompute::Full, 256, 96},
     Pipeline{"InterleavedFull", Schedule::Interleaved, 2, 8, Recompute::Full, 256, 36},
