@@ -5,6 +5,19 @@
 namespace gputwin {
 namespace {
 
+// What calls one torch operator after another and checkpoints as torch does.
+constexpr StackKernels torch_operators(std::string_view family, std::string_view description) {
+  return {.family = family,
+          .description = description,
+          .fused_bias_activation = false,
+          .fused_bias_dropout_add = false,
+          .fused_softmax = false,
+          .async_tensor_parallel = false,
+          .recompute_stops_early = true,
+          .optimizer_passes = false,
+          .messages = Messages::Overlapped};
+}
+
 // Sources: the repositories' own code and change logs. Megatron-LM v1.1.5 to v2.4 for 2019 to 2021
 // (fused kernels in megatron/fused_kernels and megatron/model/fused_*; scatter/gather in
 // p2p_communication.py), v3.0 for 2022 (sequence parallelism and asynchronous tensor-parallel
@@ -80,33 +93,10 @@ constexpr auto kStacks = std::to_array<StackKernels>({
      .recompute_stops_early = true,
      .optimizer_passes = false,
      .messages = Messages::Overlapped},
-    {.family = "mosaic-composer-fsdp",
-     .description = "LLM Foundry's MPT under Composer and FSDP: torch operators, flash attention",
-     .fused_bias_activation = false,
-     .fused_bias_dropout_add = false,
-     .fused_softmax = false,
-     .async_tensor_parallel = false,
-     .recompute_stops_early = true,
-     .optimizer_passes = false,
-     .messages = Messages::Overlapped},
-    {.family = "nemo-automodel",
-     .description = "Hugging Face models under FSDP2: torch operators",
-     .fused_bias_activation = false,
-     .fused_bias_dropout_add = false,
-     .fused_softmax = false,
-     .async_tensor_parallel = false,
-     .recompute_stops_early = true,
-     .optimizer_passes = false,
-     .messages = Messages::Overlapped},
-    {.family = "lit-gpt",
-     .description = "Lit-GPT under FSDP: torch operators",
-     .fused_bias_activation = false,
-     .fused_bias_dropout_add = false,
-     .fused_softmax = false,
-     .async_tensor_parallel = false,
-     .recompute_stops_early = true,
-     .optimizer_passes = false,
-     .messages = Messages::Overlapped},
+    torch_operators("mosaic-composer-fsdp",
+                    "LLM Foundry's MPT under Composer and FSDP: torch operators, flash attention"),
+    torch_operators("nemo-automodel", "Hugging Face models under FSDP2: torch operators"),
+    torch_operators("lit-gpt", "Lit-GPT under FSDP: torch operators"),
     {.family = "sagemaker-mics",
      .description = "MiCS: torch operators, copies of hybrid sharding summed once an iteration",
      .fused_bias_activation = false,
