@@ -112,6 +112,18 @@ NvLinkParameters read_nvlink(ConstantsFile& file) {
   return n;
 }
 
+void read_library(ConstantsFile& file, Device& device) {
+  for (std::size_t i = 0; i < kLibraryKernels; ++i) {
+    const std::string at = std::string("/library/") + to_string(static_cast<LibraryKernel>(i));
+    if (!file.has(at)) continue;
+    LibraryModel& model = device.library[i];
+    model.start_up = microseconds(file.number(at + "/start_up_us"));
+    model.compute_efficiency = file.number(at + "/compute_efficiency");
+    model.memory_efficiency = file.number(at + "/memory_efficiency");
+    if (file.has(at + "/correction")) device.correction[i] = file.text(at + "/correction");
+  }
+}
+
 DeviceMemoryParameters read_memory(ConstantsFile& file) {
   DeviceMemoryParameters m;
   m.context = mebibytes(file.number("/device_memory/context_MiB", Range::NotNegative));
@@ -190,9 +202,18 @@ Device load_device(const std::filesystem::path& path) {
   device.interference.collective_sms =
       file.number("/interference/collective_sms", Range::NotNegative);
   device.device_memory = read_memory(file);
+  read_library(file, device);
   file.finish();
   device.constants = file.constants();
   return device;
+}
+
+void attach_corrections(Device& device, const std::filesystem::path& folder) {
+  for (std::size_t i = 0; i < kLibraryKernels; ++i) {
+    if (device.correction[i].empty()) continue;
+    device.library[i].residual = load_residual(folder / (device.correction[i] + ".json"),
+                                               features_of(static_cast<LibraryKernel>(i)));
+  }
 }
 
 std::vector<std::string> list_devices(const std::filesystem::path& directory) {

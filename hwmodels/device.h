@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hwmodels/constants_file.h"
+#include "hwmodels/kernels/library.h"
 #include "sim/core/job.h"
 #include "sim/core/units.h"
 
@@ -110,7 +111,11 @@ struct Device {
   NvLinkParameters nvlink{};
   InterferenceParameters interference{};
   DeviceMemoryParameters device_memory{};
-  std::vector<Constant> constants;  // all of the above with source and kind
+  /// Kernels of libraries by kind; those without constants are not known. Corrections are not
+  /// loaded with the device but by attach_corrections.
+  std::array<LibraryModel, kLibraryKernels> library{};
+  std::array<std::string, kLibraryKernels> correction{};  // names of hwmodels/residuals, or empty
+  std::vector<Constant> constants;                        // all of the above with source and kind
 
   /// Dense peak of a compute dtype; the next wider supported format if the device lacks it
   /// (emulated types).
@@ -123,6 +128,9 @@ struct Device {
 
 /// Reads `path`. Throws InputError with file, JSON pointer, value and what would be right.
 Device load_device(const std::filesystem::path& path);
+
+/// Loads the corrections that `device` names from `folder` (hwmodels/residuals).
+void attach_corrections(Device& device, const std::filesystem::path& folder);
 
 /// Names of the devices in `directory` (hwmodels/devices), sorted.
 std::vector<std::string> list_devices(const std::filesystem::path& directory);

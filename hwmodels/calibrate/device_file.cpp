@@ -71,6 +71,7 @@ std::string calibrated_device(const std::filesystem::path& start,
       constant["kind"] = "fitted";
       root[Json::json_pointer(number.pointer)] = std::move(constant);
     }
+    for (const auto& [pointer, text] : fit.texts) root[Json::json_pointer(pointer)] = text;
   }
   std::string text;
   print(root, 0, text);
