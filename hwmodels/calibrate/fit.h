@@ -52,6 +52,7 @@ struct FamilyFit {
   std::vector<std::pair<std::string, std::string>> texts;  // pointer and word
   FitErrors inside, outside;  // rows of the fit, and rows kept out of it
   std::string range;          // of the shapes it rests on, in words
+  std::string tables;         // names of the formats its rows come from
 };
 
 /// Fits one group of constants of `start` (the device as it is) to those of `samples` that are its

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "hwmodels/calibrate/boost.h"
 
@@ -109,6 +110,9 @@ FamilyFit family_fit(LibraryKernel kernel, const std::vector<Row>& rows, const L
   fit.inside = fit_errors(inside);
   fit.outside = fit_errors(outside);
   fit.range = range_of(rows);
+  std::set<std::string> tables;
+  for (const Row& row : rows) tables.insert(row.sample->table);
+  for (const std::string& table : tables) fit.tables += (fit.tables.empty() ? "" : ", ") + table;
   return fit;
 }
 

@@ -78,6 +78,7 @@ std::vector<Sample> read_samples(const CsvTable& table, const TableFormat& forma
   for (std::size_t row = 0; row < table.rows(); ++row) {
     Sample sample;
     sample.line = table.line(row);
+    sample.table = format.name;
     sample.spelling = table.text(row, format.device_column);
     sample.device = aliases.find(format.name, format.device_column, sample.spelling);
     const bool measured = !table.text(row, format.time_column).empty();

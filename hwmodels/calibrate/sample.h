@@ -31,6 +31,7 @@ struct Sample {
   std::string device;       // name of a file in hwmodels/devices; empty: the spelling is unknown
   std::string spelling;     // of the device, in the table
   std::string group;        // what reports tell apart: a number format, a phase, a collective
+  const char* table = "";   // name of the format
   std::string library;      // what ran it, and how it was timed: constants may depend on it
   Seconds time{};           // measured; 0: the table has none
   std::uint64_t shape = 0;  // hash of the shape: equal on all devices and for all libraries

@@ -88,7 +88,7 @@ int calibrate_all(const Options& o) {
   }
   for (const auto& [device, families] : fits) {
     const std::filesystem::path path = folder / "devices" / (device + ".json");
-    write_whole(path.string(), calibrated_device(path, families, table_names(o.files)));
+    write_whole(path.string(), calibrated_device(path, families));
     fmt::print("{}\n", model_card(device, families, table_names(o.files), today()));
   }
   return kDone;
@@ -116,7 +116,7 @@ int calibrate(const Options& o) {
                      "give tables that name this device; spellings: hwmodels/device_aliases.json");
   }
   const std::string card = model_card(device.name, fits, table_names(o.files), today());
-  if (!o.out.empty()) write_whole(o.out, calibrated_device(start, fits, table_names(o.files)));
+  if (!o.out.empty()) write_whole(o.out, calibrated_device(start, fits));
   if (!o.card.empty()) write_whole(o.card, card);
   fmt::print("{}", card);
   return kDone;
