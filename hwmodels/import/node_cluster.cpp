@@ -106,8 +106,9 @@ void renumber(NodeFacts& f, const Order& order) {
       f.nics[n].to_gpu[g] = old.nics[n].to_gpu[order[g]];
     }
   }
-  f.notes.push_back("GPUs are renumbered so that the format can express their links: 0, 1, … are " +
-                    numbers + " of the file");
+  f.notes.push_back(
+      "GPUs are renumbered so that the format can express their links: new 0, 1 ... are " +
+      numbers + " of the file");
 }
 
 struct Intra {
