@@ -133,7 +133,7 @@ void read_comment(const std::string& line, const std::vector<std::string>& words
       R"(Rank\s+\d+.*\bPid\s+\d+ on\s+(\S+) device\s+\d+ \[[^\]]*\]\s+(.*\S))");
   static const std::regex version(R"(NCCL version (\d+\.\d+\.\d+))"),
       library(R"(nccl-library=(\d)(\d\d)(\d\d)\b)");
-  static const std::regex iterations(R"(\biters: (\d+))");
+  static const std::regex iterations(R"(.*\biters: (\d+))");
   if (line.size() > 4096) return;
   if (line.find("nThread") != std::string::npos ||
       line.find("nccl-tests version") != std::string::npos) {
