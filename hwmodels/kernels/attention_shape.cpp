@@ -10,10 +10,7 @@ namespace {
 constexpr double kTile = 128;      // columns of a tile, and most of its rows
 constexpr double kLeastRows = 16;  // of a tile: what one matrix instruction takes
 constexpr double kPasses = 8;      // over the scores in memory, by attention that is not fused
-// A clock cycle and SM: throughput of ex2 in the CUDA C++ Programming Guide; Blackwell Ultra
-// doubles it (NVIDIA's description of that architecture).
-constexpr double kExponentials = 16;
-constexpr int kTorchFlash = 3;  // the number of PyTorch's FlashAttention 2
+constexpr int kTorchFlash = 3;     // the number of PyTorch's FlashAttention 2
 // Share of the peak that kernels reach whose matrix instructions are those of Ampere: Hopper and
 // Blackwell have faster ones. PyTorch's FlashAttention 2 over cuDNN, cuDNN front end's tables.
 constexpr double kOldInstructionsOnHopper = 0.5, kOldInstructionsOnBlackwell = 0.27;
@@ -50,8 +47,7 @@ Tiles tiles_of(const AttentionShape& a) {
 
 // Seconds of one exponential on one SM.
 double exponential_s(const Device& device) {
-  const bool ultra = device.name.starts_with("b300") || device.name.starts_with("gb300");
-  return 1.0 / (kExponentials * (ultra ? 2.0 : 1.0) * device.clock_MHz * 1e6);
+  return 1.0 / (device.exponentials_per_clock * device.clock_MHz * 1e6);
 }
 
 // Share of the peak that the instructions of a library's kernel can reach.
