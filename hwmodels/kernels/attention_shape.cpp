@@ -10,6 +10,10 @@ namespace {
 constexpr double kTile = 128;      // columns of a tile, and most of its rows
 constexpr double kLeastRows = 16;  // of a tile: what one matrix instruction takes
 constexpr double kPasses = 8;      // over the scores in memory, by attention that is not fused
+constexpr int kTorchFlash = 3;     // the number of PyTorch's FlashAttention 2
+// Share of the peak that kernels reach whose matrix instructions are those of Ampere: Hopper and
+// Blackwell have faster ones. PyTorch's FlashAttention 2 over cuDNN, cuDNN front end's tables.
+constexpr double kOldInstructionsOnHopper = 0.5, kOldInstructionsOnBlackwell = 0.27;
 
 // Tiles of one head, and of its longest row.
 struct Tiles {
@@ -39,6 +43,27 @@ Tiles tiles_of(const AttentionShape& a) {
     all = few * before + 0.5 * few * (few + 1) + (rows - few) * reach;
   }
   return {all, std::min(cols, reach)};
+}
+
+// Seconds of one exponential on one SM.
+double exponential_s(const Device& device) {
+  return 1.0 / (device.exponentials_per_clock * device.clock_MHz * 1e6);
+}
+
+// Share of the peak that the instructions of a library's kernel can reach.
+double instruction_share(const Device& device, int library) {
+  if (library != kTorchFlash) return 1.0;
+  switch (device.architecture) {
+    case Architecture::Hopper: return kOldInstructionsOnHopper;
+    case Architecture::Blackwell: return kOldInstructionsOnBlackwell;
+    case Architecture::Maxwell:
+    case Architecture::Pascal:
+    case Architecture::Volta:
+    case Architecture::Turing:
+    case Architecture::Ampere:
+    case Architecture::Ada: return 1.0;
+  }
+  return 1.0;
 }
 
 }  // namespace
@@ -99,18 +124,21 @@ KernelEstimate estimate(const Device& device, const AttentionShape& a) {
   const bool backward = a.phase == AttentionShape::Phase::Backward;
   const bool decode = a.phase == AttentionShape::Phase::Decode;
   const auto real = [](std::int64_t v) { return static_cast<double>(v); };
-  const double rate = device.dense_peak(a.dtype).value;
+  const double rate = device.dense_peak(a.dtype).value * instruction_share(device, a.library);
   const double head = real(a.head_size + a.value_size);
-  const double tile_flops = (backward ? 5.0 : 2.0) * tile_rows(a) * kTile * head;
+  // Products of a tile and the exponentials of its scores, which one SM does one after the other.
+  const double elements = tile_rows(a) * kTile;
+  const double tile_s = (backward ? 5.0 : 2.0) * elements * head * device.sms / rate +
+                        elements * exponential_s(device);
   const double heads = real(a.batch * a.heads);
   const double rows = std::ceil(real(a.queries) / tile_rows(a));
   // Heads that share keys are packed into one tile when there is one query.
   const double ctas = decode ? real(a.batch * a.kv_heads) : heads * rows;
   const double per_sm = ctas / device.sms;
   KernelEstimate e;
-  const double all = decode ? ctas * tiles.all * tile_flops : heads * tiles.all * tile_flops;
-  const double longest = decode ? 0 : tiles.longest * tile_flops * device.sms;
-  e.compute_s = std::max(all, longest) / rate;
+  const double all = (decode ? ctas : heads) * tiles.all * tile_s / device.sms;
+  const double longest = decode ? 0 : tiles.longest * tile_s;
+  e.compute_s = std::max(all, longest);
   const double kept =
       a.window > 0 ? std::min(real(a.keys), real(a.window + a.queries)) : real(a.keys);
   const double kv = real(a.batch * a.kv_heads) * kept * head * bits(a.kv_dtype) / 8;

@@ -1,8 +1,11 @@
 // Fused attention kernels of serving and training libraries, as the tables of benchmarks ask for
 // them.
 //
-//   C   FLOPs of all tiles of up to 128 x 128 that mask and window leave, 2 (d + dv) for each
-//       element (5/2 of it backward), or of the longest row of tiles on one SM if that is more
+//   C   time of all tiles of up to 128 x 128 that mask and window leave, or of the longest row of
+//       tiles on one SM if that is more. An element of a tile takes 2 (d + dv) FLOPs (5/2 of it
+//       backward) and one exponential, of which an SM does 16 a clock cycle (Blackwell Ultra 32; CUDA C++ Programming Guide):
+//       where the matrix units are fast (Blackwell, fp8) these take half of the time. Kernels with
+//       the matrix instructions of Ampere reach a part of the peak of Hopper and Blackwell
 //   M   Q, O once, K and V once a sequence and key head (gradients too, backward); unfused: the
 //       scores eight times
 #pragma once
