@@ -186,12 +186,16 @@ Device load_device(const std::filesystem::path& path) {
                      device.sustained[static_cast<std::size_t>(DType::F16)], Range::Fraction);
   device.memory_bound = read_memory_bound(file);
   device.nvlink = read_nvlink(file);
+  device.collectives = load_collective_curves(path.parent_path().parent_path() / "collectives" /
+                                              "curves" / path.filename());
   device.interference.compute_slowdown = file.number("/interference/compute_slowdown");
   device.interference.collective_sms =
       file.number("/interference/collective_sms", Range::NotNegative);
   device.device_memory = read_memory(file);
   file.finish();
   device.constants = file.constants();
+  const std::vector<Constant>& curves = device.collectives.constants;
+  device.constants.insert(device.constants.end(), curves.begin(), curves.end());
   return device;
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hwmodels/collectives/curves.h"
 #include "hwmodels/constants_file.h"
 #include "sim/core/job.h"
 #include "sim/core/units.h"
@@ -108,6 +109,7 @@ struct Device {
   AttentionParameters attention{};
   MemoryBoundParameters memory_bound{};
   NvLinkParameters nvlink{};
+  CollectiveCurves collectives;  // measured in one node; collectives/curves/NAME.json
   InterferenceParameters interference{};
   DeviceMemoryParameters device_memory{};
   std::vector<Constant> constants;  // all of the above with source and kind
