@@ -172,6 +172,23 @@ std::vector<FittedPiece> fit_pieces(const Samples& rows, double cut_cost) {
   return out;
 }
 
+// One size says little: large messages are all transfer, small ones all start-up.
+FittedPiece single_size(const Samples& rows) {
+  constexpr double kLarge = 16 << 20;
+  std::vector<double> times;
+  for (const CurveSample& s : rows) times.push_back(s.time_us);
+  std::sort(times.begin(), times.end());
+  const double time = times[times.size() / 2];
+  FittedPiece piece;
+  piece.upto = rows.front().bytes;
+  if (rows.front().bytes >= kLarge && rows.front().bus_bytes > 0) {
+    piece.us_per_byte = time / rows.front().bus_bytes;
+  } else {
+    piece.start_us = time;
+  }
+  return piece;
+}
+
 double quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
   const double at = q * static_cast<double>(values.size() - 1);
@@ -195,10 +212,7 @@ CurveFit fit_curve(std::span<const CurveSample> samples, double cut_cost) {
   Samples rows(samples.begin(), samples.end());
   std::stable_sort(rows.begin(), rows.end(),
                    [](const CurveSample& a, const CurveSample& b) { return a.bytes < b.bytes; });
-  if (rows.empty() || rows.front().bytes == rows.back().bytes) {
-    throw InputError("", "", std::to_string(rows.size()) + " rows", "have less than two sizes",
-                     "measure a collective at two sizes or more");
-  }
+  if (rows.empty()) throw InputError("", "", "", "no rows", "measure at one size or more");
   for (const CurveSample& s : rows) {
     if (!(s.time_us > 0)) {
       throw InputError("", "", std::to_string(s.time_us), "is no time", "give microseconds > 0");
@@ -206,6 +220,7 @@ CurveFit fit_curve(std::span<const CurveSample> samples, double cut_cost) {
   }
   CurveFit fit;
   fit.pieces = fit_pieces(rows, cut_cost);
+  if (rows.front().bytes == rows.back().bytes) fit.pieces = {single_size(rows)};
   for (const CurveSample& s : rows) {
     fit.error_in += std::abs(curve_time_us(fit.pieces, s.bytes, s.bus_bytes) / s.time_us - 1);
   }

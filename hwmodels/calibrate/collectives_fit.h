@@ -30,7 +30,8 @@ struct CurveFit {
   double low = 1, high = 1;  // 10th and 90th percentile of measured / predicted, kept out
 };
 
-/// Throws InputError for less than two sizes or times that are not positive.
+/// Rows of one size give transfer alone (16 MiB and more) or start-up alone. Throws InputError for
+/// no rows and times that are not positive.
 CurveFit fit_curve(std::span<const CurveSample> samples, double cut_cost = 0.006);
 
 /// Time in us that the pieces give.

@@ -1,0 +1,195 @@
+#include "validation/ops/fit_collectives.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "hwmodels/calibrate/collectives_fit.h"
+#include "hwmodels/calibrate/csv_table.h"
+#include "sim/core/error.h"
+#include "sim/core/spelling.h"
+
+namespace gputwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint64_t kTestShare = 5;
+constexpr double kLarge = 1 << 30;
+// From this size on NCCL reduces in the switch (Hopper and later, more than four GPUs): the tables
+// that name the algorithm switch at 2 MiB.
+constexpr double kNvlsFrom = 1.5 * (1 << 20);
+constexpr int kNvlsRanks = 5;
+
+// The same split as hwmodels/calibrate/sample.h makes of the columns collective and size.
+bool kept_out(const std::string& collective, const std::string& bytes) {
+  std::uint64_t hash = 14695981039346656037ull;
+  for (const char c : collective + "," + bytes + ",") {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  }
+  return (hash ^ (hash >> 32)) % kTestShare == 0;
+}
+
+struct Curve {
+  OpKind kind = OpKind::AllReduce;
+  std::int32_t nodes = 1, ranks = 2;
+  bool operator<(const Curve& o) const {
+    return std::tie(kind, nodes, ranks) < std::tie(o.kind, o.nodes, o.ranks);
+  }
+};
+
+double rounded(double v) {
+  if (v == 0) return 0;
+  const double unit = std::pow(10.0, std::floor(std::log10(std::abs(v))) - 5);
+  return std::stod(std::to_string(std::round(v / unit) * unit));
+}
+
+// Systems of one node whose device has curves of its own.
+std::string device_curves(const CollectiveRow& row) {
+  static const std::map<std::string, std::string> systems{
+      {"dgxc_h100", "curves/h100-sxm-80gb"},  {"xxrjun_cluster01", "curves/h100-sxm-80gb"},
+      {"stas_h200", "curves/h200-sxm-141gb"}, {"stas_a100", "curves/a100-sxm-80gb"},
+      {"oci_b300", "curves/b300-sxm"},        {"oci_gb200", "curves/gb200"}};
+  const auto found = systems.find(row.system);
+  if (found == systems.end() || row.nodes != 1 || row.bytes < kLarge) return "";
+  return collective_kind(row.collective) == OpKind::SendTo ? "" : found->second;
+}
+
+bool reduces_in_switch(const std::string& file, const Curve& curve) {
+  if (curve.kind != OpKind::AllReduce || curve.ranks / curve.nodes < kNvlsRanks) return false;
+  for (const char* part : {"h100", "h200", "b200", "b300", "gb300"}) {
+    if (file.find(part) != std::string::npos && file.find("pairwise") == std::string::npos)
+      return true;
+  }
+  return false;
+}
+
+// Which algorithm and protocol a piece is, reconstructed: no table names them. By size NCCL goes
+// from LL over LL128 to Simple.
+Json words_of(const std::string& file, const Curve& curve, std::size_t piece, std::size_t pieces,
+              double upto) {
+  const bool direct = curve.kind == OpKind::AllToAll || curve.kind == OpKind::SendTo;
+  const bool last = piece + 1 == pieces;
+  const bool nvls = reduces_in_switch(file, curve) && (upto > kNvlsFrom || (last && upto > 4096));
+  const bool tree = curve.kind == OpKind::AllReduce && curve.nodes > 1 && !last;
+  const Algorithm algorithm = nvls     ? Algorithm::NvLink
+                              : direct ? Algorithm::Direct
+                              : tree   ? Algorithm::Tree
+                                       : Algorithm::Ring;
+  const bool wide = !direct && (pieces > 2 || (last && false));
+  const Protocol protocol = nvls || last                        ? Protocol::Simple
+                            : piece == 0                        ? Protocol::LL
+                            : wide && piece + 2 == pieces       ? Protocol::LL128
+                                                                : Protocol::LL;
+  return Json::array({to_string(algorithm), to_string(protocol)});
+}
+
+Json curve_json(const std::string& file, const Curve& curve,
+                const std::vector<CurveSample>& samples) {
+  const CurveFit fit = fit_curve(samples);
+  double first = samples.front().bytes, last = first;
+  for (const CurveSample& s : samples) {
+    first = std::min(first, s.bytes), last = std::max(last, s.bytes);
+  }
+  Json out;
+  out["collective"] = to_string(curve.kind);
+  out["nodes"] = curve.nodes;
+  out["ranks"] = curve.ranks;
+  out["first_bytes"] = first;
+  out["last_bytes"] = last;
+  out["low"] = rounded(fit.low);
+  out["high"] = rounded(fit.high);
+  out["rows"] = samples.size();
+  out["error_in"] = std::round(fit.error_in * 1e4) / 1e4;
+  out["error_out"] = std::round(fit.error_out * 1e4) / 1e4;
+  for (std::size_t i = 0; i < fit.pieces.size(); ++i) {
+    const FittedPiece& p = fit.pieces[i];
+    Json row = words_of(file, curve, i, fit.pieces.size(), p.upto);
+    row.push_back(p.upto);
+    row.push_back(rounded(p.start_us));
+    row.push_back(rounded(p.ramp_us));
+    row.push_back(p.ramp_us > 0 ? p.half_bytes : 0.0);
+    row.push_back(p.us_per_byte > 0 ? rounded(1e-3 / p.us_per_byte) : 0.0);
+    out["pieces"].push_back(row);
+  }
+  return out;
+}
+
+std::string source_of(const std::string& file) {
+  if (file.starts_with("curves/"))
+    return "operator tables, NCCL all_reduce, all_gather, reduce_scatter and alltoall of "
+           "nccl-tests in one node (AIConfigurator; 1 GiB and more: DGX Cloud, xxrjun, ml-engineering, "
+           "OCI), four sizes in five; algorithms and protocols reconstructed";
+  return "operator tables, collectives of the system " + file.substr(9) +
+         ", four sizes in five; algorithms and protocols reconstructed";
+}
+
+}  // namespace
+
+std::vector<MeasuredCollective> read_collectives(const std::filesystem::path& file) {
+  const CsvTable table = CsvTable::read(file);
+  const bool vidur = table.has("node"), logs = table.has("system");
+  if (!table.has("collective") || !table.has("size_bytes") || !table.has("time_us") ||
+      !(vidur || logs || table.has("nccl_folder"))) {
+    throw InputError(file.string(), "line 1", "", "is the header of no table of collectives",
+                     "collective, nranks, size_bytes, time_us and node, system or nccl_folder");
+  }
+  std::vector<MeasuredCollective> rows;
+  for (std::size_t r = 0; r < table.rows(); ++r) {
+    MeasuredCollective m;
+    m.row.collective = table.text(r, "collective");
+    m.row.ranks = static_cast<std::int32_t>(table.integer(r, "nranks"));
+    m.row.bytes = table.number(r, "size_bytes");
+    m.time_us = table.number(r, "time_us");
+    m.test = kept_out(m.row.collective, table.text(r, "size_bytes"));
+    if (vidur) {
+      m.row.system = "vidur-" + table.text(r, "node");
+      m.row.nodes = m.row.ranks / static_cast<std::int32_t>(table.integer(r, "ranks_per_node"));
+    } else if (logs) {
+      m.row.system = table.text(r, "system");
+      m.row.nodes = static_cast<std::int32_t>(table.number_or(r, "nnodes", 1));
+      m.row.env = table.text(r, "env");
+      m.row.version = table.text(r, "nccl");
+    } else {
+      m.row.system = "aic-" + table.text(r, "gpu");
+      m.row.version = table.text(r, "nccl_folder");
+    }
+    if (m.time_us > 0 && m.row.bytes > 0) rows.push_back(std::move(m));
+  }
+  return rows;
+}
+
+std::map<std::string, std::string> fit_collectives(const std::vector<MeasuredCollective>& rows) {
+  std::map<std::string, std::map<Curve, std::vector<CurveSample>>> groups;
+  for (const MeasuredCollective& m : rows) {
+    if (m.test || m.row.nodes < 1) continue;
+    const Curve curve{collective_kind(m.row.collective), m.row.nodes, m.row.ranks};
+    const CurveSample sample{m.row.bytes, bus_bytes(curve.kind, m.row.bytes, curve.ranks),
+                             m.time_us};
+    // Send/receive of this system is a copy of another's table.
+    if (m.row.system == "vidur-h100_pairwise_nvlink" && curve.kind == OpKind::SendTo) continue;
+    if (m.row.system.ends_with("_nvls")) continue;  // one size each, algorithms forced
+    groups[curves_of(m.row)][curve].push_back(sample);
+    if (const std::string device = device_curves(m.row); !device.empty()) {
+      groups[device][curve].push_back(sample);
+    }
+  }
+  std::map<std::string, std::string> files;
+  for (const auto& [file, curves] : groups) {
+    Json json;
+    json["source"] = source_of(file);
+    json["curves"] = Json::array();
+    for (const auto& [curve, samples] : curves) {
+      json["curves"].push_back(curve_json(file, curve, samples));
+    }
+    // One curve a line: a diff shows which one changed.
+    std::string text = "{\n \"source\": " + json["source"].dump() + ",\n \"curves\": [\n";
+    for (std::size_t i = 0; i < json["curves"].size(); ++i) {
+      text += "  " + json["curves"][i].dump() + (i + 1 < json["curves"].size() ? ",\n" : "\n");
+    }
+    files[file] = text + " ]\n}\n";
+  }
+  return files;
+}
+
+}  // namespace gputwin
