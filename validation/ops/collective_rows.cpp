@@ -16,8 +16,8 @@ namespace {
 std::string slug(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    out += c == ' ' || c == '_' ? '-'
-                                : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    out +=
+        c == ' ' || c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   return out;
 }
@@ -25,10 +25,14 @@ std::string slug(const std::string& text) {
 // Devices whose node the AIConfigurator tables measured; "aic-" and their word is the system.
 const std::map<std::string, std::string>& measured_nodes() {
   static const std::map<std::string, std::string> nodes{
-      {"aic-a100-sxm", "a100-sxm-80gb"},  {"aic-h100-sxm", "h100-sxm-80gb"},
-      {"aic-h200-sxm", "h200-sxm-141gb"}, {"aic-b200-sxm", "b200-sxm"},
-      {"aic-b300-sxm", "b300-sxm"},       {"aic-gb200", "gb200"},
-      {"aic-gb300", "gb300"},             {"aic-l40s", "l40s"},
+      {"aic-a100-sxm", "a100-sxm-80gb"},
+      {"aic-h100-sxm", "h100-sxm-80gb"},
+      {"aic-h200-sxm", "h200-sxm-141gb"},
+      {"aic-b200-sxm", "b200-sxm"},
+      {"aic-b300-sxm", "b300-sxm"},
+      {"aic-gb200", "gb200"},
+      {"aic-gb300", "gb300"},
+      {"aic-l40s", "l40s"},
       {"aic-rtx-pro-6000-server", "rtx-pro-6000-server"}};
   return nodes;
 }
@@ -49,12 +53,15 @@ std::string nearest_prefix(const std::vector<std::string>& names, const std::str
 }  // namespace
 
 OpKind collective_kind(const std::string& word) {
-  static const std::map<std::string, OpKind> kinds{
-      {"all_reduce", OpKind::AllReduce},         {"all_gather", OpKind::AllGather},
-      {"reduce_scatter", OpKind::ReduceScatter}, {"alltoall", OpKind::AllToAll},
-      {"all_to_all", OpKind::AllToAll},          {"broadcast", OpKind::Broadcast},
-      {"sendrecv", OpKind::SendTo},              {"send_recv", OpKind::SendTo},
-      {"send_to", OpKind::SendTo}};
+  static const std::map<std::string, OpKind> kinds{{"all_reduce", OpKind::AllReduce},
+                                                   {"all_gather", OpKind::AllGather},
+                                                   {"reduce_scatter", OpKind::ReduceScatter},
+                                                   {"alltoall", OpKind::AllToAll},
+                                                   {"all_to_all", OpKind::AllToAll},
+                                                   {"broadcast", OpKind::Broadcast},
+                                                   {"sendrecv", OpKind::SendTo},
+                                                   {"send_recv", OpKind::SendTo},
+                                                   {"send_to", OpKind::SendTo}};
   const auto found = kinds.find(word);
   if (found == kinds.end()) {
     throw InputError("", "collective", word, "is no known collective", "write all_reduce");

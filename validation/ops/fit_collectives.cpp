@@ -77,10 +77,10 @@ Json words_of(const std::string& file, const Curve& curve, std::size_t piece, st
                               : tree   ? Algorithm::Tree
                                        : Algorithm::Ring;
   const bool wide = !direct && (pieces > 2 || (last && false));
-  const Protocol protocol = nvls || last                        ? Protocol::Simple
-                            : piece == 0                        ? Protocol::LL
-                            : wide && piece + 2 == pieces       ? Protocol::LL128
-                                                                : Protocol::LL;
+  const Protocol protocol = nvls || last                  ? Protocol::Simple
+                            : piece == 0                  ? Protocol::LL
+                            : wide && piece + 2 == pieces ? Protocol::LL128
+                                                          : Protocol::LL;
   return Json::array({to_string(algorithm), to_string(protocol)});
 }
 
@@ -118,7 +118,8 @@ Json curve_json(const std::string& file, const Curve& curve,
 std::string source_of(const std::string& file) {
   if (file.starts_with("curves/"))
     return "operator tables, NCCL all_reduce, all_gather, reduce_scatter and alltoall of "
-           "nccl-tests in one node (AIConfigurator; 1 GiB and more: DGX Cloud, xxrjun, ml-engineering, "
+           "nccl-tests in one node (AIConfigurator; 1 GiB and more: DGX Cloud, xxrjun, "
+           "ml-engineering, "
            "OCI), four sizes in five; algorithms and protocols reconstructed";
   return "operator tables, collectives of the system " + file.substr(9) +
          ", four sizes in five; algorithms and protocols reconstructed";
