@@ -105,6 +105,7 @@ FittedPiece fit_piece(std::span<const CurveSample> rows, std::size_t sizes, doub
       if (e < error * 0.98) error = e, best = piece;
     }
   }
+  best.from = rows.front().bytes;
   best.upto = rows.back().bytes;
   return best;
 }
@@ -163,10 +164,6 @@ std::vector<FittedPiece> fit_pieces(const Samples& rows, double cut_cost) {
   for (std::size_t j = bins; pieces > 0; --pieces) {
     out[static_cast<std::size_t>(pieces - 1)] = best[pieces][j].piece;
     const std::size_t i = best[pieces][j].from;
-    // A cut lies midway between two sizes, on logarithms.
-    if (j < bins)
-      out[static_cast<std::size_t>(pieces - 1)].upto =
-          std::floor(std::sqrt(rows[at[j] - 1].bytes * rows[at[j]].bytes));
     j = i;
   }
   return out;
@@ -180,7 +177,7 @@ FittedPiece single_size(const Samples& rows) {
   std::sort(times.begin(), times.end());
   const double time = times[times.size() / 2];
   FittedPiece piece;
-  piece.upto = rows.front().bytes;
+  piece.from = piece.upto = rows.front().bytes;
   if (rows.front().bytes >= kLarge && rows.front().bus_bytes > 0) {
     piece.us_per_byte = time / rows.front().bus_bytes;
   } else {
@@ -200,12 +197,17 @@ double quantile(std::vector<double> values, double q) {
 }  // namespace
 
 double curve_time_us(std::span<const FittedPiece> pieces, double bytes, double bus_bytes) {
-  for (const FittedPiece& p : pieces) {
-    if (bytes > p.upto && &p != &pieces.back()) continue;
-    const double ramp = p.half_bytes > 0 ? p.ramp_us * bytes / (bytes + p.half_bytes) : 0.0;
-    return p.start_us + ramp + p.us_per_byte * bus_bytes;
-  }
-  return 0;
+  const auto at = [&](const FittedPiece& p, double size) {
+    const double ramp = p.half_bytes > 0 ? p.ramp_us * size / (size + p.half_bytes) : 0.0;
+    return p.start_us + ramp + p.us_per_byte * bus_bytes * (size / bytes);
+  };
+  std::size_t i = 0;
+  while (i + 1 < pieces.size() && bytes > pieces[i].upto) ++i;
+  if (i == 0 || bytes >= pieces[i].from) return at(pieces[i], bytes);
+  const double a = pieces[i - 1].upto, b = pieces[i].from;
+  const double share = std::log(bytes / a) / std::log(b / a);
+  return std::exp((1 - share) * std::log(at(pieces[i - 1], a)) +
+                  share * std::log(at(pieces[i], b)));
 }
 
 CurveFit fit_curve(std::span<const CurveSample> samples, double cut_cost) {

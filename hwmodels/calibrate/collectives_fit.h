@@ -19,7 +19,7 @@ struct CurveSample {
 };
 
 struct FittedPiece {
-  double upto = 0;  // bytes; of the last piece the largest size measured
+  double from = 0, upto = 0;  // smallest and largest size it was fitted to, bytes
   double start_us = 0, ramp_us = 0, half_bytes = 0, us_per_byte = 0;  // us per byte of W
 };
 
@@ -34,7 +34,7 @@ struct CurveFit {
 /// no rows and times that are not positive.
 CurveFit fit_curve(std::span<const CurveSample> samples, double cut_cost = 0.006);
 
-/// Time in us that the pieces give.
+/// Time in us that the pieces give; between two pieces interpolated on logarithms.
 double curve_time_us(std::span<const FittedPiece> pieces, double bytes, double bus_bytes);
 
 }  // namespace gputwin

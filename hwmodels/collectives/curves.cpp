@@ -19,16 +19,8 @@ constexpr double kDefaultPower = 0.5;   // of the start-up over the count, with 
 // Counts that were not measured are less sure.
 constexpr double kOtherCountLow = 0.85, kOtherCountHigh = 1.15;
 
-// The piece for `bytes`; the last one has no upper end.
-const CurvePiece& piece_of(const CollectiveCurve& curve, double bytes) {
-  for (const CurvePiece& piece : curve.pieces) {
-    if (bytes <= static_cast<double>(piece.upto.value)) return piece;
-  }
-  return curve.pieces.back();
-}
-
-CurvePoint point_at(const CollectiveCurve& curve, double bytes, double scale) {
-  const CurvePiece& piece = piece_of(curve, bytes);
+CurvePoint point_on(const CollectiveCurve& curve, const CurvePiece& piece, double bytes,
+                    double scale) {
   CurvePoint point;
   const double half = static_cast<double>(piece.half.value);
   const double ramp = half > 0 ? piece.ramp.value * bytes / (bytes + half) : 0.0;
@@ -39,9 +31,36 @@ CurvePoint point_at(const CollectiveCurve& curve, double bytes, double scale) {
   point.algorithm = piece.algorithm;
   point.protocol = piece.protocol;
   point.low = curve.low, point.high = curve.high;
-  const double first = static_cast<double>(curve.first.value);
-  const double last = static_cast<double>(curve.last.value);
-  point.extrapolated = bytes < first / 2 || bytes > last * 2;
+  return point;
+}
+
+// Time, and the share of transfer in it, on a logarithmic line between two points.
+CurvePoint between(const CurvePoint& a, const CurvePoint& b, double share) {
+  CurvePoint out = share < 0.5 ? a : b;
+  const double time =
+      std::exp((1 - share) * std::log(a.time().value) + share * std::log(b.time().value));
+  const double part =
+      (1 - share) * a.transfer.value / a.time().value + share * b.transfer.value / b.time().value;
+  out.transfer = Seconds(time * part);
+  out.latency = Seconds(time * (1 - part));
+  out.low = std::min(a.low, b.low), out.high = std::max(a.high, b.high);
+  return out;
+}
+
+CurvePoint point_at(const CollectiveCurve& curve, double bytes, double scale) {
+  const auto size = [](Bytes b) { return static_cast<double>(b.value); };
+  const std::vector<CurvePiece>& pieces = curve.pieces;
+  std::size_t i = 0;
+  while (i + 1 < pieces.size() && bytes > size(pieces[i].upto)) ++i;
+  CurvePoint point = point_on(curve, pieces[i], bytes, scale);
+  const double to = size(pieces[i].from);
+  if (i > 0 && bytes < to) {
+    const double from = size(pieces[i - 1].upto);
+    point =
+        between(point_on(curve, pieces[i - 1], from, scale), point_on(curve, pieces[i], to, scale),
+                std::log(bytes / from) / std::log(to / from));
+  }
+  point.extrapolated = bytes < size(curve.first) / 2 || bytes > size(curve.last) * 2;
   return point;
 }
 
@@ -83,20 +102,6 @@ CurvePoint beyond(const CurvePoint& near, const CurvePoint* other, double near_c
   out.latency = near.latency * std::pow(count / near_count, power);
   out.transfer = near.transfer * traffic;
   out.extrapolated = true;
-  return out;
-}
-
-CurvePoint between(const CurvePoint& a, const CurvePoint& b, double share) {
-  CurvePoint out = share < 0.5 ? a : b;
-  const auto mean = [&](Seconds x, Seconds y) {
-    return std::exp((1 - share) * std::log(x.value) + share * std::log(y.value));
-  };
-  const double time = mean(a.time(), b.time());
-  const double part =
-      (1 - share) * a.transfer.value / a.time().value + share * b.transfer.value / b.time().value;
-  out.transfer = Seconds(time * part);
-  out.latency = Seconds(time * (1 - part));
-  out.low = std::min(a.low, b.low), out.high = std::max(a.high, b.high);
   return out;
 }
 
@@ -180,9 +185,10 @@ Enum word(const std::filesystem::path& path, const Json& at, const std::string& 
 
 CurvePiece read_piece(const std::filesystem::path& path, const Json& row,
                       const std::string& pointer) {
-  if (!row.is_array() || row.size() != 7) {
+  if (!row.is_array() || row.size() != 8) {
     fail(path, pointer, row.dump(), "is no piece",
-         "write [algorithm, protocol, upto_bytes, start_us, ramp_us, half_bytes, bus_GBps]");
+         "write [algorithm, protocol, from_bytes, upto_bytes, start_us, ramp_us, half_bytes, "
+         "bus_GBps]");
   }
   CurvePiece piece;
   piece.algorithm = word<Algorithm>(path, row[0], pointer + "/0");
@@ -192,11 +198,12 @@ CurvePiece read_piece(const std::filesystem::path& path, const Json& row,
     fail(path, pointer + "/" + std::to_string(i), row[i].dump(), "is no number of 0 or more",
          "give bytes, microseconds or GB/s");
   }
-  piece.upto = Bytes(static_cast<std::int64_t>(row[2].get<double>()));
-  piece.start = Seconds(row[3].get<double>() * 1e-6);
-  piece.ramp = Seconds(row[4].get<double>() * 1e-6);
-  piece.half = Bytes(static_cast<std::int64_t>(row[5].get<double>()));
-  piece.bus = BytesPerSecond(row[6].get<double>() * 1e9);
+  piece.from = Bytes(static_cast<std::int64_t>(row[2].get<double>()));
+  piece.upto = Bytes(static_cast<std::int64_t>(row[3].get<double>()));
+  piece.start = Seconds(row[4].get<double>() * 1e-6);
+  piece.ramp = Seconds(row[5].get<double>() * 1e-6);
+  piece.half = Bytes(static_cast<std::int64_t>(row[6].get<double>()));
+  piece.bus = BytesPerSecond(row[7].get<double>() * 1e9);
   if (piece.start.value + piece.ramp.value + piece.bus.value <= 0) {
     fail(path, pointer, row.dump(), "gives no time", "state a start-up or a bandwidth");
   }

@@ -5,7 +5,8 @@
 // start: launch and steps; ramp: what channels and pipelines cost until they are filled, half of it
 // at size `half`; W: bytes that count as bus traffic (2 (n-1)/n S for all-reduce, (n-1)/n S for
 // all-gather, reduce-scatter and all-to-all, else S). The pieces need not meet: NCCL's choice is
-// not always the faster one, and measured curves jump there.
+// not always the faster one, and measured curves jump there. Between the last size of a piece and
+// the first of the next, times are interpolated on logarithms.
 //
 // Between measured counts of ranks (or nodes) times are interpolated on logarithms; beyond them the
 // start-up grows by the power law of the two outermost curves (or as the square root), the bus
@@ -24,11 +25,11 @@
 
 namespace gputwin {
 
-/// One piece of a curve, chosen for sizes up to and including `upto`.
+/// One piece of a curve, for sizes `from` to `upto`.
 struct CurvePiece {
   Algorithm algorithm = Algorithm::Ring;
   Protocol protocol = Protocol::Simple;
-  Bytes upto{};
+  Bytes from{}, upto{};
   Seconds start{}, ramp{};
   Bytes half{};
   BytesPerSecond bus{};  // 0: the time does not grow with W

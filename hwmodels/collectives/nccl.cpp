@@ -527,8 +527,16 @@ void add_edges(const Setting& s, OpKind kind, double bytes, const Candidate& c,
 // where they were measured with another algorithm or protocol than is forced.
 std::optional<CurvePoint> measured(const Setting& s, OpKind kind, double bytes,
                                    const NcclChoice& forced) {
-  const std::int32_t nodes = s.placement.domains(), ranks = s.placement.size();
-  const bool network = s.stack.network.has(kind, nodes > 1);
+  const std::int32_t ranks = s.placement.size();
+  std::int32_t nodes = s.placement.domains();
+  // Networks were measured by node, also where an NVLink domain spans several.
+  std::int32_t machines = 1;
+  for (std::size_t i = 1; i < s.placement.order.size() && !s.stack.network.curves.empty(); ++i) {
+    machines += s.topology.node_of(s.members[s.placement.order[i]]) !=
+                s.topology.node_of(s.members[s.placement.order[i - 1]]);
+  }
+  const bool network = s.stack.network.has(kind, machines > 1);
+  if (network) nodes = machines;
   // Devices with NVLink were measured over switches or a full mesh of it.
   const bool linked = s.device.nvlink.nominal.value > 0;
   const bool same_links = nodes == 1 && linked == (s.placement.inner == PathKind::NvLink) &&

@@ -76,7 +76,7 @@ Json words_of(const std::string& file, const Curve& curve, std::size_t piece, st
                               : direct ? Algorithm::Direct
                               : tree   ? Algorithm::Tree
                                        : Algorithm::Ring;
-  const bool wide = !direct && (pieces > 2 || (last && false));
+  const bool wide = !direct && pieces > 2;
   const Protocol protocol = nvls || last                  ? Protocol::Simple
                             : piece == 0                  ? Protocol::LL
                             : wide && piece + 2 == pieces ? Protocol::LL128
@@ -105,6 +105,7 @@ Json curve_json(const std::string& file, const Curve& curve,
   for (std::size_t i = 0; i < fit.pieces.size(); ++i) {
     const FittedPiece& p = fit.pieces[i];
     Json row = words_of(file, curve, i, fit.pieces.size(), p.upto);
+    row.push_back(p.from);
     row.push_back(p.upto);
     row.push_back(rounded(p.start_us));
     row.push_back(rounded(p.ramp_us));
@@ -120,9 +121,9 @@ std::string source_of(const std::string& file) {
     return "operator tables, NCCL all_reduce, all_gather, reduce_scatter and alltoall of "
            "nccl-tests in one node (AIConfigurator; 1 GiB and more: DGX Cloud, xxrjun, "
            "ml-engineering, "
-           "OCI), four sizes in five; algorithms and protocols reconstructed";
+           "OCI); algorithms and protocols reconstructed";
   return "operator tables, collectives of the system " + file.substr(9) +
-         ", four sizes in five; algorithms and protocols reconstructed";
+         "; algorithms and protocols reconstructed";
 }
 
 }  // namespace
@@ -160,15 +161,18 @@ std::vector<MeasuredCollective> read_collectives(const std::filesystem::path& fi
   return rows;
 }
 
-std::map<std::string, std::string> fit_collectives(const std::vector<MeasuredCollective>& rows) {
+std::map<std::string, std::string> fit_collectives(const std::vector<MeasuredCollective>& rows,
+                                                   bool keep_tests_out) {
   std::map<std::string, std::map<Curve, std::vector<CurveSample>>> groups;
   for (const MeasuredCollective& m : rows) {
-    if (m.test || m.row.nodes < 1) continue;
+    if ((m.test && keep_tests_out) || m.row.nodes < 1) continue;
     const Curve curve{collective_kind(m.row.collective), m.row.nodes, m.row.ranks};
     const CurveSample sample{m.row.bytes, bus_bytes(curve.kind, m.row.bytes, curve.ranks),
                              m.time_us};
-    // Send/receive of this system is a copy of another's table.
-    if (m.row.system == "vidur-h100_pairwise_nvlink" && curve.kind == OpKind::SendTo) continue;
+    // The published send/receive table of this system is a copy of the A100 one.
+    if (m.row.system == "vidur-h100_pairwise_nvlink" && curve.kind == OpKind::SendTo) {
+      groups["networks/vidur-a100-pairwise-nvlink"][curve].push_back(sample);
+    }
     if (m.row.system.ends_with("_nvls")) continue;  // one size each, algorithms forced
     groups[curves_of(m.row)][curve].push_back(sample);
     if (const std::string device = device_curves(m.row); !device.empty()) {
@@ -184,7 +188,11 @@ std::map<std::string, std::string> fit_collectives(const std::vector<MeasuredCol
       json["curves"].push_back(curve_json(file, curve, samples));
     }
     // One curve a line: a diff shows which one changed.
-    std::string text = "{\n \"source\": " + json["source"].dump() + ",\n \"curves\": [\n";
+    std::string text = "{\n \"source\": " + json["source"].dump() + ",\n";
+    // The VM with bridged A100 pairs was not measured beyond sends; its sister with H100 was.
+    if (file == "networks/vidur-a100-pairwise-nvlink")
+      text += " \"like\": \"vidur-h100-pairwise-nvlink\",\n";
+    text += " \"curves\": [\n";
     for (std::size_t i = 0; i < json["curves"].size(); ++i) {
       text += "  " + json["curves"][i].dump() + (i + 1 < json["curves"].size() ? ",\n" : "\n");
     }
