@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hwmodels/collectives/curves.h"
 #include "hwmodels/constants_file.h"
 #include "hwmodels/kernels/library.h"
 #include "sim/core/job.h"
@@ -110,6 +111,7 @@ struct Device {
   AttentionParameters attention{};
   MemoryBoundParameters memory_bound{};
   NvLinkParameters nvlink{};
+  CollectiveCurves collectives;  // measured by nccl-tests in one node; empty unless attached
   InterferenceParameters interference{};
   DeviceMemoryParameters device_memory{};
   /// Kernels of libraries by kind; those without constants are not known. Corrections are not

@@ -32,6 +32,7 @@ Cost gemm(const Device& device, const Op& op, Bytes read, Bytes written) {
 Stack adjusted(Stack stack, const Adjustments& adjustments) {
   if (!adjustments.stack_factors) stack.factors = kNoFactors;
   for (std::size_t f = 0; f < kFactors; ++f) stack.factors[f] *= adjustments.times[f];
+  if (!adjustments.network.curves.empty()) stack.network = adjustments.network;
   stack.host.launch = stack.host.launch * stack.factor(Factor::Host);
   stack.host.collective_launch = stack.host.collective_launch * stack.factor(Factor::Host);
   return stack;
@@ -41,7 +42,9 @@ Stack adjusted(Stack stack, const Adjustments& adjustments) {
 
 HardwareModel::HardwareModel(const Topology& topology, const Job& job,
                              const std::filesystem::path& data, const Adjustments& adjustments)
-    : topology_(topology), nccl_(load_nccl_constants(data / "links" / "nccl.json")) {
+    : topology_(topology),
+      nccl_(load_nccl_constants(data / "links" / "nccl.json")),
+      forced_(adjustments.nccl) {
   const std::vector<std::string> known = list_devices(data / "devices");
   const Cluster& cluster = topology.cluster();
   for (const std::string& name : cluster.device_kinds()) {
@@ -63,6 +66,10 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
     stacks_.push_back(adjusted(choice.stack.on(device.architecture), adjustments));
   }
   for (Device& device : devices_) {
+    if (choice.stack.benchmark) {
+      device.collectives =
+          load_collective_curves(data / "collectives" / "curves" / (device.name + ".json"));
+    }
     if (!adjustments.power_limits) device.sustained.fill(1.0);
     if (!adjustments.head_alignment) device.attention.misaligned_head_time = 1.0;
   }
@@ -155,7 +162,7 @@ CollectiveSchedule HardwareModel::collective(OpKind kind, Bytes bytes,
   GPUTWIN_CHECK(!members.empty(), "a communicator has members");
   const DeviceKindId device = topology_.device_kind(members.front());
   return nccl_schedule(nccl_, devices_[device.value], stacks_[device.value], topology_, kind, bytes,
-                       members);
+                       members, forced_);
 }
 
 Interference HardwareModel::interference(DeviceKindId kind) const {

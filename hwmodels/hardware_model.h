@@ -21,6 +21,8 @@ struct Adjustments {
   bool stack_factors = true;        // false: the stack's own factors are 1
   bool power_limits = true;         // false: devices sustain the rate of a short benchmark
   bool head_alignment = true;  // false: head sizes that are no multiple of 8 cost nothing extra
+  NcclChoice nccl{};           // algorithm and protocol to force
+  CollectiveCurves network{};  // measured on the network in question; replaces the stack's
 };
 
 /// What the devices of `topology` cost under the software stack of `job`.
@@ -59,6 +61,7 @@ class HardwareModel final : public CostModel {
   std::vector<Stack> stacks_;           // by DeviceKindId
   double stack_deviation_ = 0;
   NcclConstants nccl_;
+  NcclChoice forced_;
   std::vector<std::string> notes_;
 };
 

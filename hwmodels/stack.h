@@ -44,7 +44,10 @@ struct Stack {
   std::string name;
   StackFactors factors = kNoFactors;
   std::map<Architecture, StackFactors> factors_on;
-  bool nvls = false;  // lets NCCL reduce inside the NVLink switch
+  bool nvls = false;          // lets NCCL reduce inside the NVLink switch
+  bool benchmark = false;     // nccl-tests itself: curves it measured go before equations
+  Seconds collective_call{};  // part of a collective's time before the device starts, if timed so
+  CollectiveCurves network;   // measured with this software on one network; mostly none
   HostCost host{};
   double reserved_over_allocated = 0;  // of its allocator; 0: as the device's file says
   Bytes device_extra{};                // held beside allocator, context and communicators

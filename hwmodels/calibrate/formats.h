@@ -11,6 +11,7 @@ std::vector<TableFormat> gemm_formats();
 std::vector<TableFormat> attention_formats();
 std::vector<TableFormat> pointwise_formats();
 std::vector<TableFormat> whole_model_formats();
+std::vector<TableFormat> collective_formats();
 std::vector<TableFormat> layer_formats();  // experts, convolutions, recurrent layers
 
 }  // namespace gputwin

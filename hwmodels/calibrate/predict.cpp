@@ -31,6 +31,10 @@ struct Predict {
     return known(whole_model_cost(device, s));
   }
 
+  Answer operator()(const CollectiveRow&) const {
+    return std::string("a collective runs on a cluster, not on a device");
+  }
+
   static Answer known(const Cost& cost) {
     if (cost.time.value > 0) return cost;
     return std::string("the device has no constants for this kind of kernel");

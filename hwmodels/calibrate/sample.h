@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hwmodels/calibrate/csv_table.h"
+#include "hwmodels/collectives/collective_row.h"
 #include "hwmodels/device_aliases.h"
 #include "hwmodels/kernels/attention_shape.h"
 #include "hwmodels/kernels/convolution.h"
@@ -25,7 +26,7 @@ struct GemmQuery {
 
 /// What a row asks the models: one alternative per kind of operation.
 using Query = std::variant<GemmQuery, AttentionShape, MoeShape, PointwiseShape, ConvolutionShape,
-                           RnnShape, WholeModelShape>;
+                           RnnShape, WholeModelShape, CollectiveRow>;
 
 struct Sample {
   std::size_t line = 0;     // of the file

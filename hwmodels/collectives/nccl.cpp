@@ -6,6 +6,8 @@
 
 #include "hwmodels/collectives/placement.h"
 #include "sim/core/check.h"
+#include "sim/core/error.h"
+#include "sim/core/spelling.h"
 
 namespace gputwin {
 
@@ -18,6 +20,12 @@ namespace {
 constexpr Bytes kLatencyOnly{64};
 
 constexpr double kLow = 0.85, kHigh = 1.25;
+
+// Exponent of two stages of a pipeline; chosen by hand on four nodes of eight H200.
+constexpr double kPipeline = 8.0;
+
+// Share of a measured time that may count as transfer, the rest is start-up.
+constexpr double kMostTransfer = 0.999;
 
 // What one schedule is built from; rates are per member and direction.
 struct Setting {
@@ -166,6 +174,12 @@ double network_rate(const Setting& s) {
   return std::max(1.0, each * s.placement.rails);
 }
 
+// Rate of a pipeline through two stages of nearly the same rate: each waits for the other at times.
+double both(double inside, double across) {
+  const double p = kPipeline;
+  return std::pow(std::pow(inside, -p) + std::pow(across, -p), -1.0 / p);
+}
+
 double ring_latency(const Setting& s, OpKind kind, Protocol protocol) {
   const auto p = static_cast<std::size_t>(protocol);
   const double passes = kind == OpKind::AllReduce ? 2.0 : 1.0;
@@ -215,22 +229,67 @@ Candidate tree_candidate(const Setting& s, double bytes, Protocol protocol) {
   return c;
 }
 
+// Bus bandwidth of the reduction inside one switch.
+double nvls_bus(const Setting& s) {
+  const std::int32_t n = s.placement.per_domain;
+  return s.device.nvlink.nvls_bus.value * s.nvlink_scale() * (n < 8 ? s.nccl.nvls_share : 1.0);
+}
+
 Candidate nvls_candidate(const Setting& s, double bytes) {
-  const double n = s.placement.size();
+  const double n = s.placement.per_domain;
   const double wire = (1.0 + 1.0 / n) * bytes;
-  const double bus = s.device.nvlink.nvls_bus.value * s.nvlink_scale() *
-                     (s.placement.size() < 8 ? s.nccl.nvls_share : 1.0);
-  const double transfer = ring_bytes(OpKind::AllReduce, bytes, n) / bus;
-  Candidate c{Algorithm::NvLink, Protocol::Simple, s.nccl.nvls_latency.value, 1.0, wire / transfer};
+  double transfer = ring_bytes(OpKind::AllReduce, bytes, n) / nvls_bus(s);
+  Candidate c{Algorithm::NvLink, Protocol::Simple, s.nccl.nvls_latency.value};
+  if (s.placement.domains() > 1) {
+    const double across = s.placement.domains() == 2 ? 1.0 : 2.0;
+    const double net = across * bytes / s.nccl.tree_efficiency / network_rate(s);
+    transfer = 1.0 / both(1.0 / transfer, 1.0 / net);
+    const double depth = std::bit_width(static_cast<std::uint32_t>(s.placement.domains())) - 1.0;
+    const auto simple = static_cast<std::size_t>(Protocol::Simple);
+    c.latency += 2.0 * depth * (s.nccl.tree_net[simple].value + s.placement.wire.value);
+  }
+  c.cap = wire / transfer;
   c.time = c.latency + transfer;
   return c;
 }
 
-Candidate choose(const Setting& s, OpKind kind, double bytes) {
-  Candidate best = ring_candidate(s, kind, bytes, Protocol::Simple);
+// Why an algorithm or protocol cannot run here; empty if it can.
+std::string refusal(const Setting& s, OpKind kind, const NcclChoice& forced) {
+  const bool one = s.placement.domains() == 1;
+  if (forced.protocol == Protocol::LL128 && !s.nvlink()) return "LL128 needs NVLink";
+  if (!forced.algorithm) return "";
+  switch (*forced.algorithm) {
+    case Algorithm::Ring:
+      return kind == OpKind::AllToAll ? "all-to-all sends to each rank directly" : "";
+    case Algorithm::Tree:
+      if (kind != OpKind::AllReduce) return "trees reduce and broadcast: only all-reduce has both";
+      if (one) return "inside one node NCCL's tree is its chain; a ring is never slower";
+      return s.placement.per_domain > 0 ? "" : "nodes hold different numbers of ranks";
+    case Algorithm::NvLink:
+      if (kind != OpKind::AllReduce) return "NVLS is modelled for all-reduce only";
+      if (s.node.intra.kind != IntraKind::NvSwitch || s.device.nvlink.nvls_bus.value <= 0)
+        return "needs NVLink switches that reduce (Hopper and later)";
+      return s.placement.per_domain > 2 ? "" : "needs more than two ranks in each node";
+    case Algorithm::Direct:
+      return kind == OpKind::AllToAll || kind == OpKind::SendTo || kind == OpKind::RecvFrom
+                 ? ""
+                 : "only all-to-all and send/receive are direct";
+  }
+  return "";
+}
+
+bool nvls_offered(const Setting& s, OpKind kind) {
+  return s.stack.nvls && refusal(s, kind, {Algorithm::NvLink, std::nullopt}).empty();
+}
+
+Candidate choose(const Setting& s, OpKind kind, double bytes, const NcclChoice& forced) {
+  std::optional<Candidate> best;
   const auto offer = [&](const Candidate& c) {
-    if (c.time < best.time) best = c;
+    if (forced.algorithm && c.algorithm != *forced.algorithm) return;
+    if (forced.protocol && c.protocol != *forced.protocol) return;
+    if (!best || c.time < best->time) best = c;
   };
+  offer(ring_candidate(s, kind, bytes, Protocol::Simple));
   const bool ll128 = s.placement.inner != PathKind::Pcie && s.device.nvlink.nominal.value > 0;
   const bool tree =
       kind == OpKind::AllReduce && s.placement.domains() > 1 && s.placement.per_domain > 0;
@@ -239,11 +298,13 @@ Candidate choose(const Setting& s, OpKind kind, double bytes) {
     offer(ring_candidate(s, kind, bytes, protocol));
     if (tree) offer(tree_candidate(s, bytes, protocol));
   }
-  const bool nvls = s.stack.nvls && kind == OpKind::AllReduce && s.placement.domains() == 1 &&
-                    s.placement.size() > 2 && s.nvlink() && s.device.nvlink.nvls_bus.value > 0 &&
-                    s.node.intra.kind == IntraKind::NvSwitch;
-  if (nvls) offer(nvls_candidate(s, bytes));
-  return best;
+  const bool nvls = forced.algorithm == Algorithm::NvLink || nvls_offered(s, kind);
+  if (nvls && kind == OpKind::AllReduce) offer(nvls_candidate(s, bytes));
+  if (!best) {
+    throw InputError("--protocol", "", std::string(to_string(*forced.protocol)),
+                     "does not go with this algorithm", "NVLS runs Simple alone");
+  }
+  return *best;
 }
 
 Bytes whole(double bytes) { return Bytes(std::llround(bytes)); }
@@ -414,6 +475,23 @@ const char* model_of(Algorithm algorithm) {
   return "";
 }
 
+// NVLSTree: every GPU sends and gets (1 + 1/k) S in its switch; the tree passes the sums.
+void add_nvls_tree(const Setting& s, double bytes, std::vector<FlowEdge>& edges) {
+  const Placement& p = s.placement;
+  const std::int32_t k = p.per_domain;
+  const auto at = [&](std::int32_t d, std::int32_t j) {
+    return p.order[p.first[d] + static_cast<std::uint32_t>(j % k)];
+  };
+  for (std::int32_t d = 0; d < p.domains(); ++d) {
+    for (std::int32_t j = 0; j < k; ++j)
+      edges.push_back({at(d, j), at(d, j + 1), whole((1.0 + 1.0 / k) * bytes)});
+  }
+  for (const auto& [link, trees] : tree_links(p.domains())) {
+    for (std::int32_t j = 0; j < k; ++j)
+      edges.push_back({at(link.first, j), at(link.second, j), whole(bytes * trees / (2.0 * k))});
+  }
+}
+
 void add_edges(const Setting& s, OpKind kind, double bytes, const Candidate& c,
                CollectiveSchedule& schedule) {
   const std::int32_t n = s.placement.size();
@@ -423,7 +501,11 @@ void add_edges(const Setting& s, OpKind kind, double bytes, const Candidate& c,
                schedule.edges);
       break;
     case Algorithm::NvLink:
-      add_ring(s, (1.0 + 1.0 / n) * bytes, true, c.cap, schedule.edges);
+      if (s.placement.domains() > 1) {
+        add_nvls_tree(s, bytes, schedule.edges);
+      } else {
+        add_ring(s, (1.0 + 1.0 / n) * bytes, true, c.cap, schedule.edges);
+      }
       break;
     case Algorithm::Tree: add_tree(s, bytes * c.inflation, c.cap, schedule.edges); break;
     case Algorithm::Direct: {
@@ -437,11 +519,91 @@ void add_edges(const Setting& s, OpKind kind, double bytes, const Candidate& c,
   schedule.rate_cap = BytesPerSecond(s.mesh > 0 ? 0.0 : c.cap);
 }
 
+// What the curves of the stack's network or of the device say; nothing where none was measured, or
+// where they were measured with another algorithm or protocol than is forced.
+std::optional<CurvePoint> measured(const Setting& s, OpKind kind, double bytes,
+                                   const NcclChoice& forced) {
+  const std::int32_t ranks = s.placement.size();
+  std::int32_t nodes = s.placement.domains();
+  // Networks were measured by node, also where an NVLink domain spans several.
+  std::int32_t machines = 1;
+  for (std::size_t i = 1; i < s.placement.order.size() && !s.stack.network.curves.empty(); ++i) {
+    machines += s.topology.node_of(s.members[s.placement.order[i]]) !=
+                s.topology.node_of(s.members[s.placement.order[i - 1]]);
+  }
+  const bool network = s.stack.network.has(kind, machines > 1);
+  if (network) nodes = machines;
+  // Devices with NVLink were measured over switches or a full mesh of it.
+  const bool linked = s.device.nvlink.nominal.value > 0;
+  const bool same_links = nodes == 1 && linked == (s.placement.inner == PathKind::NvLink) &&
+                          s.node.intra.kind != IntraKind::NvLinkPairs;
+  if (!network && !same_links) return std::nullopt;
+  const CollectiveCurves& curves = network ? s.stack.network : s.device.collectives;
+  const double scale = network || !linked ? 1.0 : s.nvlink_scale();
+  const auto point = evaluate(curves, kind, nodes, ranks, bytes, scale);
+  if (!point) return point;
+  if (forced.algorithm && point->algorithm != *forced.algorithm) return std::nullopt;
+  if (forced.protocol && point->protocol != *forced.protocol) return std::nullopt;
+  const bool nvls = s.stack.nvls || forced.algorithm == Algorithm::NvLink;
+  if (point->algorithm == Algorithm::NvLink && !nvls && !network) return std::nullopt;
+  return point;
+}
+
+std::string forced_words(const NcclChoice& forced) {
+  std::string words;
+  if (forced.algorithm) words = to_string(*forced.algorithm);
+  if (forced.protocol)
+    words += (words.empty() ? "" : "/") + std::string(to_string(*forced.protocol));
+  return words;
+}
+
+// Bytes on the busiest edge of a schedule inside one domain.
+double inner_load(const Setting& s, OpKind kind, double bytes, Algorithm algorithm) {
+  const double n = s.placement.size();
+  if (algorithm == Algorithm::NvLink) return (1.0 + 1.0 / n) * bytes;
+  return ring_bytes(kind, bytes, n);
+}
+
+// The schedule whose closed form is the curve's time: by its cap inside a domain, by more or fewer
+// bytes on meshes and networks. What the links themselves need comes out of the start-up. Edges are
+// added unless there are some.
+void follow_curve(const Setting& s, OpKind kind, double bytes, CurvePoint point,
+                  CollectiveSchedule& schedule) {
+  const std::vector<GpuId> members(s.members.begin(), s.members.end());
+  const double time = point.time().value;
+  const bool uneven = s.placement.domains() > 1 && s.placement.per_domain == 0;
+  if (uneven && point.algorithm != Algorithm::Direct) point.algorithm = Algorithm::Ring;
+  const double load = inner_load(s, kind, bytes, point.algorithm);
+  const Candidate c{point.algorithm, point.protocol, 0.0, 1.0, load / time};
+  if (schedule.edges.empty()) add_edges(s, kind, bytes, c, schedule);
+  schedule.rate_cap = BytesPerSecond(0);
+  const double links = closed_form(schedule, members, s.topology).value;
+  const bool capped = s.placement.domains() == 1 && s.mesh <= 0;
+  const double least = capped ? std::min(links, kMostTransfer * time) : (1 - kMostTransfer) * time;
+  const double transfer = std::max(point.transfer.value, least);
+  if (capped) {
+    std::int64_t most = 1;
+    for (const FlowEdge& edge : schedule.edges) most = std::max(most, edge.bytes.value);
+    schedule.rate_cap = BytesPerSecond(static_cast<double>(most) / transfer);
+  } else if (links > 0) {
+    for (FlowEdge& edge : schedule.edges)
+      edge.bytes = whole(static_cast<double>(edge.bytes.value) * transfer / links);
+  }
+  schedule.latency =
+      Seconds(bytes <= static_cast<double>(kLatencyOnly.value) ? time : time - transfer);
+  schedule.algorithm = point.algorithm;
+  schedule.protocol = point.protocol;
+  schedule.low = point.low, schedule.high = point.high;
+  schedule.extrapolated = point.extrapolated;
+  schedule.model = "measured curve: start + ramp S/(S + half) + bus bytes / bus bandwidth";
+}
+
 }  // namespace
 
 CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device,
                                  const Stack& stack, const Topology& topology, OpKind kind,
-                                 Bytes bytes, std::span<const GpuId> members) {
+                                 Bytes bytes, std::span<const GpuId> members,
+                                 const NcclChoice& forced) {
   GPUTWIN_CHECK(!members.empty(), "a communicator has members");
   CollectiveSchedule schedule;
   schedule.model = model_of(Algorithm::Ring);
@@ -452,22 +614,35 @@ CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device
   const Placement placement = place(topology, members);
   Setting setting{nccl,      device,   stack,  topology.node_type(members.front()),
                   placement, topology, members};
-  if (kind == OpKind::SendTo || kind == OpKind::RecvFrom) {
-    GPUTWIN_CHECK(members.size() == 2, "a send has a sender and a receiver");
-    CollectiveSchedule send = send_schedule(setting, bytes);
-    send.low = kLow, send.high = kHigh, send.sm_share = schedule.sm_share;
-    return send;
+  const bool send = kind == OpKind::SendTo || kind == OpKind::RecvFrom;
+  if (!send) setting.mesh = mesh_share(setting);
+  if (const std::string why = refusal(setting, kind, forced); !why.empty()) {
+    throw InputError("--algorithm", "", forced_words(forced), "cannot run: " + why,
+                     "leave the choice to NCCL");
   }
-  setting.mesh = mesh_share(setting);
-  const Candidate best = choose(setting, kind, static_cast<double>(bytes.value));
-  schedule.algorithm = best.algorithm;
-  schedule.protocol = best.protocol;
-  schedule.latency = Seconds(best.latency);
-  schedule.model = model_of(best.algorithm);
-  schedule.extrapolated =
-      kind == OpKind::Broadcast || (kind == OpKind::AllToAll && placement.domains() > 1);
-  add_edges(setting, kind, static_cast<double>(bytes.value), best, schedule);
+  const double size = static_cast<double>(bytes.value);
+  GPUTWIN_CHECK(!send || members.size() == 2, "a send has a sender and a receiver");
+  if (const auto point = measured(setting, kind, size, forced)) {
+    if (send) schedule.edges.push_back({0, 1, bytes});
+    follow_curve(setting, kind, size, *point, schedule);
+  } else if (send) {
+    const double share = schedule.sm_share;
+    schedule = send_schedule(setting, bytes);
+    schedule.low = kLow, schedule.high = kHigh, schedule.sm_share = share;
+    schedule.latency += stack.collective_call;
+    return schedule;
+  } else {
+    const Candidate best = choose(setting, kind, size, forced);
+    schedule.algorithm = best.algorithm;
+    schedule.protocol = best.protocol;
+    schedule.latency = Seconds(best.latency);
+    schedule.model = model_of(best.algorithm);
+    schedule.extrapolated =
+        kind == OpKind::Broadcast || (kind == OpKind::AllToAll && placement.domains() > 1);
+    add_edges(setting, kind, size, best, schedule);
+  }
   apply_stack(setting, schedule);
+  schedule.latency += stack.collective_call;
   if (bytes <= kLatencyOnly) schedule.edges.clear();
   return schedule;
 }

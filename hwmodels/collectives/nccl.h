@@ -11,7 +11,8 @@
 //          2 (n-1)/n S.
 //          latency = base + 2 ((k-1) step + log2(nodes) (net step + wire))
 //   NVLS   all-reduce in the NVLink switch, if the stack enables it: (1 + 1/n) S per GPU and
-//          direction
+//          direction. Over several nodes (NVLSTree): reduced in each switch, then the tree between
+//          the nodes, spread over all rails
 //   direct all-to-all S/n to every other member; Send/Recv: one flow
 //
 // The protocol is chosen by least predicted time: Simple; LL128 (120 of 128 bytes are data, lower
@@ -27,6 +28,7 @@
 
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -65,14 +67,23 @@ std::size_t nccl_generation(Architecture architecture);
 /// Reads hwmodels/links/nccl.json. Throws InputError as ConstantsFile does.
 NcclConstants load_nccl_constants(const std::filesystem::path& path);
 
+/// What NCCL_ALGO and NCCL_PROTO force; nothing: NCCL's own choice.
+struct NcclChoice {
+  std::optional<Algorithm> algorithm;
+  std::optional<Protocol> protocol;
+};
+
 /// Flows of one collective or Send/Recv pair (kind SendTo).
 ///
 /// `bytes`: the larger of input and output of one rank; `device`: the members' device (the first
-/// member's if they differ). One member: no edges and no latency. O(members), all-to-all
-/// O(members^2).
+/// member's if they differ). One member: no edges and no latency. Curves that were measured on the
+/// stack's network, then on the device, go before the equations above; what they say is the
+/// schedule's closed form unless a link of the cluster is slower. Throws InputError if `forced`
+/// cannot run, with the reason. O(members), all-to-all O(members^2).
 CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device,
                                  const Stack& stack, const Topology& topology, OpKind kind,
-                                 Bytes bytes, std::span<const GpuId> members);
+                                 Bytes bytes, std::span<const GpuId> members,
+                                 const NcclChoice& forced = {});
 
 /// Ring all-reduce in closed form: 2 (n-1) alpha + 2 (n-1)/n bytes / bandwidth; all-gather and
 /// reduce-scatter take half.

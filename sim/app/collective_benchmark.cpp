@@ -24,8 +24,21 @@ class Rank0Times final : public EventSink {
   std::vector<Ps> times_;
 };
 
+// GPU of each rank: in order, or the first `per_node` of each node.
+std::vector<GpuId> gpus_of(const Topology& topology, std::int32_t ranks, std::int32_t per_node) {
+  std::vector<GpuId> gpus;
+  for (std::uint32_t g = 0; g < static_cast<std::uint32_t>(topology.gpus()); ++g) {
+    if (static_cast<std::int32_t>(gpus.size()) == ranks) break;
+    if (per_node > 0 && topology.index_in_node(GpuId(g)) >= per_node) continue;
+    gpus.emplace_back(g);
+  }
+  return gpus;
+}
+
 // One program for all ranks.
-Plan benchmark_plan(OpKind kind, std::int32_t ranks, const std::vector<std::int64_t>& shards) {
+Plan benchmark_plan(OpKind kind, const std::vector<GpuId>& gpus,
+                    const std::vector<std::int64_t>& shards) {
+  const auto ranks = static_cast<std::int32_t>(gpus.size());
   PlanBuilder builder;
   builder.arena({"gpu", Bytes(0)});
   const std::int64_t n = ranks, largest = *std::max_element(shards.begin(), shards.end()) * n;
@@ -60,7 +73,7 @@ Plan benchmark_plan(OpKind kind, std::int32_t ranks, const std::vector<std::int6
   Communicator world{"world", {}};
   for (std::int32_t r = 0; r < ranks; ++r) {
     world.members.emplace_back(static_cast<std::uint32_t>(r));
-    builder.rank({ProgramId(0), GpuId(static_cast<std::uint32_t>(r)), 1.0, {0}});
+    builder.rank({ProgramId(0), gpus[static_cast<std::size_t>(r)], 1.0, {0}});
   }
   builder.communicator(std::move(world));
   return std::move(builder).take();
@@ -79,11 +92,16 @@ double bus_factor(OpKind kind, double n) {
 std::vector<CollectiveMeasurement> measure_collective(OpKind kind, std::int32_t ranks,
                                                       const std::vector<Bytes>& sizes,
                                                       const CostModel& costs,
-                                                      const Topology& topology,
-                                                      Executor& executor) {
+                                                      const Topology& topology, Executor& executor,
+                                                      std::int32_t per_node) {
   if (ranks < 2 || ranks > topology.gpus()) {
     throw InputError("--ranks", "", std::to_string(ranks), "does not fit the cluster",
                      "2 to " + std::to_string(topology.gpus()) + " ranks");
+  }
+  const std::vector<GpuId> gpus = gpus_of(topology, ranks, per_node);
+  if (static_cast<std::int32_t>(gpus.size()) != ranks) {
+    throw InputError("--ranks-per-node", "", std::to_string(per_node), "leaves too few GPUs",
+                     "at most " + std::to_string(gpus.size()) + " ranks");
   }
   if (kind == OpKind::AllToAll && ranks > kMaxAllToAllRanks) {
     throw InputError("--ranks", "", std::to_string(ranks), "is too many for all-to-all",
@@ -97,7 +115,7 @@ std::vector<CollectiveMeasurement> measure_collective(OpKind kind, std::int32_t 
     }
     shards.push_back(size.value / 4 / ranks);  // whole floats on every rank, as nccl-tests
   }
-  const Plan plan = benchmark_plan(kind, ranks, shards);
+  const Plan plan = benchmark_plan(kind, gpus, shards);
   verify_or_throw(plan, "collective benchmark");
   RunOptions options;
   options.fold = Fold::Off;
@@ -121,6 +139,44 @@ std::vector<CollectiveMeasurement> measure_collective(OpKind kind, std::int32_t 
     rows.push_back(std::move(row));
   }
   return rows;
+}
+
+LinkRate link_rate(const Topology& topology, std::int32_t ranks, std::int32_t per_node) {
+  const std::vector<GpuId> gpus = gpus_of(topology, ranks, per_node);
+  const NodeType& node = topology.node_type(gpus.front());
+  bool network = false;
+  for (const GpuId gpu : gpus) {
+    network = network || topology.path(gpus.front(), gpu) == PathKind::Network;
+  }
+  const double pcie = node.pcie.per_gpu.value / 1e9, nvlink = node.intra.per_gpu.value / 1e9;
+  if (!network) {
+    if (node.intra.kind == IntraKind::Pcie || nvlink <= 0) return {pcie, "PCIe of a GPU"};
+    return {nvlink, "NVLink of a GPU"};
+  }
+  std::int32_t here = 0, adapters = 0, last = -1;
+  for (const GpuId gpu : gpus) {
+    if (topology.node_of(gpu) != topology.node_of(gpus.front())) break;
+    adapters += topology.nic_of(gpu) != last;
+    last = topology.nic_of(gpu);
+    ++here;
+  }
+  const double own = std::max(1.0, static_cast<double>(node.nics.per_node) / node.gpus);
+  const double each = node.nics.each.value / 1e9 * own;
+  if (here == 1 && pcie > 0 && pcie < each) return {pcie, "PCIe path of a GPU"};
+  return {each * adapters, here == 1 ? "own adapter of a GPU" : "adapters of a node"};
+}
+
+const CollectiveMeasurement* saturation(const std::vector<CollectiveMeasurement>& rows) {
+  double most = 0;
+  for (const CollectiveMeasurement& r : rows) most = std::max(most, r.bus_GBps);
+  const CollectiveMeasurement* from = nullptr;
+  for (const CollectiveMeasurement& r : rows) {
+    if (r.bus_GBps < 0.9 * most)
+      from = nullptr;
+    else if (!from)
+      from = &r;
+  }
+  return from;
 }
 
 }  // namespace gputwin

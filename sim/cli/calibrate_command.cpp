@@ -10,6 +10,7 @@
 #include "sim/cli/commands.h"
 #include "sim/core/error.h"
 #include "sim/trace/atomic_file.h"
+#include "validation/ops/fit_collectives.h"
 
 namespace gputwin::cli {
 namespace {
@@ -76,8 +77,12 @@ int calibrate_all(const Options& o) {
   for (const std::string& file : o.files) {
     const CsvTable table = CsvTable::read(file);
     for (Sample& sample : read_samples(table, format_of(table), aliases)) {
-      if (devices.contains(sample.device)) samples.push_back(std::move(sample));
+      const bool collective = std::holds_alternative<CollectiveRow>(sample.query);
+      if (collective || devices.contains(sample.device)) samples.push_back(std::move(sample));
     }
+  }
+  for (const auto& [name, text] : fit_collectives(samples)) {
+    write_whole((folder / "collectives" / (name + ".json")).string(), text);
   }
   std::map<std::string, std::vector<FamilyFit>> fits;
   for (const LibraryFit& fit : fit_libraries(samples, devices)) {

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "hwmodels/calibrate/predict.h"
+#include "validation/ops/collective_rows.h"
 #include "validation/ops/ops.h"
 
 namespace gputwin {
@@ -31,28 +32,29 @@ class Devices {
   std::map<std::string, Device> read_;
 };
 
-OpPrediction predicted(Sample sample, Devices& devices) {
+OpPrediction answered(Sample sample, const std::variant<Cost, std::string>& answer) {
   OpPrediction row;
-  const Device* device = sample.device.empty() ? nullptr : devices.find(sample.device);
-  if (sample.time.value <= 0) {
-    row.reason = "no measured time";
-  } else if (sample.device.empty()) {
-    row.reason = "unknown device " + sample.spelling;
-  } else if (device == nullptr) {
-    row.reason = "no file for device " + sample.device;
+  if (const auto* cost = std::get_if<Cost>(&answer)) {
+    row.predicted_s = cost->time.value;
+    row.low_s = cost->time.value * cost->low;
+    row.high_s = cost->time.value * cost->high;
+    row.extrapolated = cost->extrapolated;
   } else {
-    const std::variant<Cost, std::string> answer = sample_cost(sample, *device);
-    if (const auto* cost = std::get_if<Cost>(&answer)) {
-      row.predicted_s = cost->time.value;
-      row.low_s = cost->time.value * cost->low;
-      row.high_s = cost->time.value * cost->high;
-      row.extrapolated = cost->extrapolated;
-    } else {
-      row.reason = std::get<std::string>(answer);
-    }
+    row.reason = std::get<std::string>(answer);
   }
   row.sample = std::move(sample);
   return row;
+}
+
+// What the models say about a sample, or why they say nothing.
+std::variant<Cost, std::string> cost_of(const Sample& sample, Devices& devices,
+                                        CollectivePredictor& collectives) {
+  if (sample.time.value <= 0) return std::string("no measured time");
+  if (const auto* row = std::get_if<CollectiveRow>(&sample.query)) return collectives.predict(*row);
+  if (sample.device.empty()) return "unknown device " + sample.spelling;
+  const Device* device = devices.find(sample.device);
+  if (device == nullptr) return "no file for device " + sample.device;
+  return sample_cost(sample, *device);
 }
 
 }  // namespace
@@ -63,10 +65,12 @@ OpTable predict_ops(const std::filesystem::path& file, Part part,
   const TableFormat& format = format_of(table);
   OpTable out{file.filename().string(), format.name, {}};
   Devices devices(data / "devices");
+  CollectivePredictor collectives(data, data.parent_path() / "validation" / "ops" / "systems");
   const DeviceAliases aliases = DeviceAliases::load(data / "device_aliases.json");
   for (Sample& sample : read_samples(table, format, aliases)) {
     if (part != Part::All && is_test(sample) != (part == Part::Test)) continue;
-    out.rows.push_back(predicted(std::move(sample), devices));
+    const std::variant<Cost, std::string> cost = cost_of(sample, devices, collectives);
+    out.rows.push_back(answered(std::move(sample), cost));
   }
   return out;
 }
