@@ -41,7 +41,9 @@ bool in_range(double value, Range range) {
 
 constexpr int kMostBases = 4;  // deeper chains of "like" are hard to read, endless ones a mistake
 
-bool is_constant(const Json& node) { return node.is_object() && node.contains("value"); }
+bool is_constant(const Json& node) {
+  return node.is_object() && (node.contains("value") || node.contains("values"));
+}
 
 // Marks every constant below `node` as carried over from `base`.
 void carry_over(Json& node, const std::string& base) {
@@ -69,7 +71,7 @@ void lay_over(Json& base, const Json& own) {
 
 // Collects the pointers of all constants and texts below `node`.
 void leaves(const Json& node, const std::string& pointer, std::vector<std::string>& out) {
-  if (!node.is_object() || node.contains("value")) {
+  if (!node.is_object() || is_constant(node)) {
     out.push_back(pointer);
     return;
   }
@@ -141,22 +143,21 @@ bool ConstantsFile::has(const std::string& pointer) const {
   return document_->root.contains(Json::json_pointer(pointer));
 }
 
-double ConstantsFile::number(const std::string& pointer, Range range) {
-  const std::string shape = "{\"value\": 1.0, \"source\": \"...\", \"kind\": \"assumed\"}";
+Constant ConstantsFile::constant(const std::string& pointer, const std::string& value_key) {
+  const std::string shape = value_key == "value"
+                                ? R"({"value": 1.0, "source": "...", "kind": "assumed"})"
+                                : R"({"values": [1.0], "source": "...", "kind": "assumed"})";
   if (!has(pointer)) fail(pointer, "is missing", "add it as " + shape);
   const Json& node = document_->root.at(Json::json_pointer(pointer));
   if (!node.is_object()) fail(pointer, "is not a constant with an origin", "write " + shape);
   for (const auto& [key, child] : node.items()) {
-    if (key != "value" && key != "source" && key != "kind") {
-      fail(pointer + "/" + key, "is an unknown key", "a constant has value, source and kind");
+    if (key != value_key && key != "source" && key != "kind") {
+      fail(pointer + "/" + key, "is an unknown key",
+           "a constant has " + value_key + ", source and kind");
     }
   }
-  for (const char* key : {"value", "source", "kind"}) {
+  for (const std::string& key : {value_key, std::string("source"), std::string("kind")}) {
     if (!node.contains(key)) fail(pointer + "/" + key, "is missing", "write " + shape);
-  }
-  const Json& value = node.at("value");
-  if (!value.is_number() || !in_range(value.get<double>(), range)) {
-    fail(pointer + "/value", "is not allowed here", std::string(range_text(range)) + " is needed");
   }
   if (!node.at("source").is_string() || node.at("source").get<std::string>().empty()) {
     fail(pointer + "/source", "is not a text", "say where the number comes from");
@@ -168,9 +169,36 @@ double ConstantsFile::number(const std::string& pointer, Range range) {
     fail(pointer + "/kind", "is unknown", "datasheet, measured, fitted or assumed");
   }
   document_->asked.insert(pointer);
-  constants_.push_back({pointer, value.get<double>(), node.at("source").get<std::string>(),
-                        static_cast<Evidence>(found - kEvidenceNames.begin())});
+  return {pointer, 0.0, node.at("source").get<std::string>(),
+          static_cast<Evidence>(found - kEvidenceNames.begin())};
+}
+
+double ConstantsFile::checked(const std::string& pointer, Range range) const {
+  const Json& value = document_->root.at(Json::json_pointer(pointer));
+  if (!value.is_number() || !in_range(value.get<double>(), range)) {
+    fail(pointer, "is not allowed here", std::string(range_text(range)) + " is needed");
+  }
+  return value.get<double>();
+}
+
+double ConstantsFile::number(const std::string& pointer, Range range) {
+  Constant found = constant(pointer, "value");
+  found.value = checked(pointer + "/value", range);
+  constants_.push_back(std::move(found));
   return constants_.back().value;
+}
+
+std::vector<double> ConstantsFile::numbers(const std::string& pointer, Range range) {
+  const Constant found = constant(pointer, "values");
+  const Json& values = document_->root.at(Json::json_pointer(pointer + "/values"));
+  if (!values.is_array()) fail(pointer + "/values", "is not a list", "write [1.0, 2.0]");
+  std::vector<double> out;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::string at = pointer + "/values/" + std::to_string(i);
+    out.push_back(checked(at, range));
+    constants_.push_back({at, out.back(), found.source, found.kind});
+  }
+  return out;
 }
 
 double ConstantsFile::number_or(const std::string& pointer, double absent, Range range) {

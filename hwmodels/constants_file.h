@@ -44,6 +44,8 @@ class ConstantsFile {
   double number(const std::string& pointer, Range range = Range::Positive);
   /// `absent` if the key is missing.
   double number_or(const std::string& pointer, double absent, Range range = Range::NotNegative);
+  /// The list {"values": [...], "source", "kind"}; each number is kept as a constant of its own.
+  std::vector<double> numbers(const std::string& pointer, Range range = Range::Any);
   std::string text(const std::string& pointer);
   bool has(const std::string& pointer) const;
   void finish() const;
@@ -53,6 +55,8 @@ class ConstantsFile {
  private:
   struct Document;
   ConstantsFile(const std::filesystem::path& path, int bases);
+  Constant constant(const std::string& pointer, const std::string& value_key);
+  double checked(const std::string& pointer, Range range) const;
   [[noreturn]] void fail(const std::string& pointer, const std::string& problem,
                          const std::string& fix) const;
 

@@ -165,10 +165,8 @@ void add_fit_options(CLI::App& runs, Options& o, CLI::Option* without, CLI::Opti
 
 }  // namespace
 
-Action add_validate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("validate", "Predict published facts; error tables");
-  command->require_subcommand(1);
-  CLI::App* runs = command->add_subcommand("runs", "Published training runs");
+Action add_validate_runs(CLI::App& validate) {
+  CLI::App* runs = validate.add_subcommand("runs", "Published training runs");
   runs->footer(
       "Example: gputwin validate runs validation/runs/published.json --kind dense-A100 --list\n"
       "         gputwin validate runs FILE --fit-stacks hwmodels/stacks --cross-fit --ablation\n"
@@ -203,6 +201,13 @@ Action add_validate(CLI::App& app) {
   runs->add_option("-j,--jobs", o->jobs, "Worker processes; default: one per processor")
       ->check(CLI::PositiveNumber);
   return [o] { return validate_runs(*o); };
+}
+
+Action add_validate(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("validate", "Predict published facts; error tables");
+  command->require_subcommand(1);
+  const Action runs = add_validate_runs(*command), ops = add_validate_ops(*command);
+  return [command, runs, ops] { return command->got_subcommand("ops") ? ops() : runs(); };
 }
 
 }  // namespace gputwin::cli

@@ -1,0 +1,94 @@
+#include "hwmodels/calibrate/device_file.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "sim/core/error.h"
+
+namespace gputwin {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kLineWidth = 96;
+
+// Indented by one space a level; lists of numbers on as few lines as they need.
+void print(const Json& node, std::size_t depth, std::string& out) {
+  const std::string indent(depth + 1, ' ');
+  if (node.is_object() && !node.empty()) {
+    out += "{\n";
+    std::size_t left = node.size();
+    for (const auto& [key, child] : node.items()) {
+      out += indent + Json(key).dump() + ": ";
+      print(child, depth + 1, out);
+      out += --left > 0 ? ",\n" : "\n";
+    }
+    out += std::string(depth, ' ') + "}";
+  } else if (node.is_array() && !node.empty()) {
+    out += "[\n" + indent;
+    std::size_t width = indent.size(), left = node.size();
+    for (const Json& child : node) {
+      const std::string text = child.dump() + (--left > 0 ? "," : "");
+      if (width + text.size() > kLineWidth) out += "\n" + indent, width = indent.size();
+      out += text + (left > 0 ? " " : "");
+      width += text.size() + 1;
+    }
+    out += "\n" + std::string(depth, ' ') + "]";
+  } else {
+    out += node.dump();
+  }
+}
+
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
+  return text;
+}
+
+std::string source_of(const FamilyFit& fit, const std::string& tables) {
+  return "gputwin calibrate, " + tables + ": " + std::to_string(fit.inside.rows) +
+         " rows, mean error " + percent(fit.inside.mean) + "; kept out " +
+         std::to_string(fit.outside.rows) + " rows, " + percent(fit.outside.mean);
+}
+
+}  // namespace
+
+std::string calibrated_device(const std::filesystem::path& start,
+                              const std::vector<FamilyFit>& fits, const std::string& tables) {
+  std::ifstream in(start);
+  if (!in) throw InputError(start.string(), "", "", "cannot be read", "name a device file");
+  Json root = Json::parse(in);
+  for (const FamilyFit& fit : fits) {
+    for (const FamilyFit::Number& number : fit.numbers) {
+      Json constant;
+      if (number.list) {
+        constant["values"] = number.values;
+      } else {
+        constant["value"] = number.values.front();
+      }
+      constant["source"] = source_of(fit, tables);
+      constant["kind"] = "fitted";
+      root[Json::json_pointer(number.pointer)] = std::move(constant);
+    }
+  }
+  std::string text;
+  print(root, 0, text);
+  return text + "\n";
+}
+
+std::string model_card(const std::string& device, const std::vector<FamilyFit>& fits,
+                       const std::string& tables, const std::string& date) {
+  std::string out = "# " + device + "\n\nFitted " + date + " by gputwin calibrate from " + tables +
+                    ".\n\n| group | rows | mean error | p90 | rows kept out | mean error | p90 | "
+                    "range |\n|---|---|---|---|---|---|---|---|\n";
+  for (const FamilyFit& fit : fits) {
+    out += "| " + fit.family + " | " + std::to_string(fit.inside.rows) + " | " +
+           percent(fit.inside.mean) + " | " + percent(fit.inside.p90) + " | " +
+           std::to_string(fit.outside.rows) + " | " + percent(fit.outside.mean) + " | " +
+           percent(fit.outside.p90) + " | " + fit.range + " |\n";
+  }
+  return out;
+}
+
+}  // namespace gputwin

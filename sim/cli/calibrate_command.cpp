@@ -1,0 +1,113 @@
+// gputwin calibrate: fits the constants of a device to measured times.
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "hwmodels/calibrate/device_file.h"
+#include "hwmodels/calibrate/fit.h"
+#include "sim/app/data_directory.h"
+#include "sim/cli/commands.h"
+#include "sim/core/error.h"
+#include "sim/trace/atomic_file.h"
+
+namespace gputwin::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> files, only;
+  std::string device, out, card;
+};
+
+// A device file: as given, or that of a shipped device.
+std::filesystem::path device_path(const std::string& name) {
+  if (std::filesystem::is_regular_file(name)) return name;
+  const std::filesystem::path folder = data_directory() / "hwmodels" / "devices";
+  const std::vector<std::string> known = list_devices(folder);
+  if (!std::binary_search(known.begin(), known.end(), name)) {
+    throw InputError("--device", "", name, "is no device and no file",
+                     "nearest: " + nearest_name(name, known) +
+                         "; for a new one write its data sheet into a file, \"like\" a known one");
+  }
+  return folder / (name + ".json");
+}
+
+std::vector<Sample> samples_of(const Options& o, const std::string& device) {
+  std::vector<Sample> samples;
+  const DeviceAliases aliases =
+      DeviceAliases::load(data_directory() / "hwmodels" / "device_aliases.json");
+  for (const std::string& file : o.files) {
+    const CsvTable table = CsvTable::read(file);
+    for (Sample& sample : read_samples(table, format_of(table), aliases)) {
+      if (sample.device == device) samples.push_back(std::move(sample));
+    }
+  }
+  return samples;
+}
+
+std::string table_names(const std::vector<std::string>& files) {
+  std::vector<std::string> names;
+  for (const std::string& file : files) names.push_back(std::filesystem::path(file).filename());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void write_whole(const std::string& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  char text[16];
+  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
+  return text;
+}
+
+int calibrate(const Options& o) {
+  const std::filesystem::path start = device_path(o.device);
+  const Device device = load_device(start);
+  const std::vector<Sample> samples = samples_of(o, device.name);
+  std::vector<FamilyFit> fits;
+  for (const Family& family : families()) {
+    const bool wanted =
+        o.only.empty() || std::find(o.only.begin(), o.only.end(), family.name) != o.only.end();
+    if (!wanted) continue;
+    if (std::optional<FamilyFit> fit = family.fit(samples, device)) fits.push_back(std::move(*fit));
+  }
+  if (fits.empty()) {
+    throw InputError(table_names(o.files), "", "",
+                     fmt::format("holds too few rows of {} for any fit", device.name),
+                     "give tables that name this device; spellings: hwmodels/device_aliases.json");
+  }
+  const std::string card = model_card(device.name, fits, table_names(o.files), today());
+  if (!o.out.empty()) write_whole(o.out, calibrated_device(start, fits, table_names(o.files)));
+  if (!o.card.empty()) write_whole(o.card, card);
+  fmt::print("{}", card);
+  return kDone;
+}
+
+}  // namespace
+
+Action add_calibrate(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Fit the constants of a device to measured times");
+  command->footer(
+      "Example: gputwin calibrate hwmodels/measurements/gemm.csv --device a100-sxm-80gb --out "
+      "a100.json\n"
+      "One shape in five is kept out of the fit and judges it. Tables: validation/ops/README.md.\n"
+      "Exit codes: 0 done, 2 bad input.");
+  auto o = std::make_shared<Options>();
+  std::vector<std::string> names;
+  for (const Family& family : families()) names.emplace_back(family.name);
+  command->add_option("files", o->files, "Tables of measured times (CSV)")->required();
+  command->add_option("--device", o->device, "A shipped device, or a device file to start from")
+      ->required();
+  command->add_option("--out", o->out, "Write the device with fitted constants to this file");
+  command->add_option("--card", o->card, "Write the model card (Markdown) to this file");
+  command->add_option("--only", o->only, "Fit only these groups of constants")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names));
+  return [o] { return calibrate(*o); };
+}
+
+}  // namespace gputwin::cli
