@@ -16,7 +16,9 @@ Action add_list(CLI::App& app);
 Action add_collective(CLI::App& app);
 Action add_explain(CLI::App& app);
 Action add_validate(CLI::App& app);
+Action add_validate_cases(CLI::App& validate);
 Action add_validate_ops(CLI::App& validate);
+Action add_memory(CLI::App& app);
 Action add_calibrate(CLI::App& app);
 Action add_worker(CLI::App& app);
 
