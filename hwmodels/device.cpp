@@ -142,7 +142,6 @@ DeviceMemoryParameters read_memory(ConstantsFile& file) {
   m.per_communicator =
       mebibytes(file.number("/device_memory/per_communicator_MiB", Range::NotNegative));
   m.workspace = mebibytes(file.number("/device_memory/workspace_MiB", Range::NotNegative));
-  m.reserved_over_allocated = file.number("/device_memory/reserved_over_allocated");
   return m;
 }
 

@@ -90,7 +90,6 @@ struct DeviceMemoryParameters {
   Bytes context{};           // CUDA context, modules and libraries
   Bytes per_communicator{};  // NCCL buffers of one communicator of two or more ranks
   Bytes workspace{};         // matrix libraries, inside the allocator
-  double reserved_over_allocated = 1.0;
 };
 
 struct Device {

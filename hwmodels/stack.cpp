@@ -55,6 +55,10 @@ Stack load_stack(const std::filesystem::path& path) {
   stack.factors = read_factors(file, "/factors");
   stack.factors_on = read_factors_on(file, "/factors_on/");
   stack.reserved_over_allocated = file.number_or("/memory/reserved_over_allocated", 0.0);
+  stack.allocator.expandable_segments =
+      file.number_or("/memory/expandable_segments", 0.0, Range::NotNegative) > 0;
+  stack.allocator.max_split_size = Bytes(static_cast<std::int64_t>(
+      file.number_or("/memory/max_split_size_MiB", 0.0, Range::NotNegative) * 1024 * 1024));
   stack.device_extra = Bytes(static_cast<std::int64_t>(
       file.number_or("/memory/device_extra_GiB", 0.0) * 1024 * 1024 * 1024));
   stack.nvls = file.number_or("/nccl/nvls", 0.0) > 0;

@@ -13,6 +13,7 @@
 
 #include "hwmodels/constants_file.h"
 #include "hwmodels/device.h"
+#include "hwmodels/memory/caching_allocator.h"
 #include "sim/core/cost.h"
 
 namespace gputwin {
@@ -49,7 +50,8 @@ struct Stack {
   Seconds collective_call{};  // part of a collective's time before the device starts, if timed so
   CollectiveCurves network;   // measured with this software on one network; mostly none
   HostCost host{};
-  double reserved_over_allocated = 0;  // of its allocator; 0: as the device's file says
+  AllocatorOptions allocator{};        // as its launch scripts set it
+  double reserved_over_allocated = 0;  // of an allocator that is not PyTorch's; 0: it is
   Bytes device_extra{};                // held beside allocator, context and communicators
   /// In the file "default" alone, else 0: share of its time by which a run on a stack without
   /// constants of its own may be off, at 80 %.

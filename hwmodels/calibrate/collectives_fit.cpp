@@ -247,8 +247,10 @@ CurveFit fit_curve(std::span<const CurveSample> samples, double cut_cost) {
   }
   if (!ratios.empty()) {
     fit.error_out /= static_cast<double>(ratios.size());
-    fit.low = std::min(1.0, quantile(ratios, 0.1));
-    fit.high = std::max(1.0, quantile(ratios, 0.9));
+    // Few rows: their outer tenth is not seen, so the ends move outward.
+    const double tail = std::max(0.0, 0.1 - 0.8 / static_cast<double>(ratios.size()));
+    fit.low = std::min(1.0, quantile(ratios, tail));
+    fit.high = std::max(1.0, quantile(ratios, 1 - tail));
   }
   return fit;
 }

@@ -41,4 +41,54 @@ double live_micro_batches(Schedule schedule, std::int32_t stage, std::int32_t st
   return m;
 }
 
+StateBytes state_bytes(const Precision& precision, std::int32_t zero, std::int32_t shards) {
+  const auto bytes = [](DType d) { return bits(d) / 8.0; };
+  const bool master = precision.master && bits(precision.params) < 32;
+  StateBytes b;
+  b.weights = bytes(precision.params) / (zero >= 3 ? shards : 1);
+  b.gradients = bytes(precision.grads) / (zero >= 2 ? shards : 1);
+  const double moments = precision.master ? 8.0 : 2.0 * bytes(precision.params);
+  b.optimizer = (moments + (master ? 4.0 : 0.0)) / (zero >= 1 ? shards : 1);
+  return b;
+}
+
+double logits_bytes(const Transformer& model, const ActivationShape& shape) {
+  return 4.0 * static_cast<double>(shape.sequence * shape.micro_batch) / shape.cp *
+         static_cast<double>(model.vocab) / shape.tp;
+}
+
+DeepSpeedEstimate deepspeed_estimate(std::int32_t zero, HostOffload offload, double parameters,
+                                     double largest_layer, std::int32_t gpus_per_node,
+                                     std::int32_t nodes, double buffer_factor) {
+  const double p = parameters, gpus = static_cast<double>(gpus_per_node) * nodes;
+  const double whole = 4.0 * p * gpus_per_node;  // F32 in every process of the node
+  DeepSpeedEstimate e;
+  if (zero == 2) {
+    const bool offloaded = offload != HostOffload::None;
+    e.gpu = offloaded ? 2.0 * p : 4.0 * p + 16.0 * p / gpus;
+    e.host = (offloaded ? p * std::max(4.0 * gpus, 16.0) : whole) * buffer_factor;
+    e.host_without_init = e.host;
+    return e;
+  }
+  const double layer = 4.0 * largest_layer;
+  switch (offload) {
+    case HostOffload::None:
+      e.gpu = layer + 18.0 * p / gpus;
+      e.host = layer * gpus_per_node;
+      break;
+    case HostOffload::Optimizer:
+      e.gpu = layer + 2.0 * p / gpus;
+      e.host = 16.0 * p / nodes;
+      break;
+    case HostOffload::OptimizerAndParameters:
+      e.gpu = layer;
+      e.host = 18.0 * p / nodes;
+      break;
+  }
+  e.host_without_init =
+      (offload == HostOffload::None ? whole : std::max(whole, e.host)) * buffer_factor;
+  e.host *= buffer_factor;
+  return e;
+}
+
 }  // namespace gputwin

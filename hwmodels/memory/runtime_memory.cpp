@@ -9,7 +9,7 @@ MemoryCost runtime_memory(const Device& device, std::span<const std::int32_t> co
   cost.context = device.device_memory.context;
   cost.communicators = device.device_memory.per_communicator * holding;
   cost.workspace = device.device_memory.workspace;
-  cost.reserved_over_allocated = device.device_memory.reserved_over_allocated;
+  cost.reserved_over_allocated = 0;  // the caching allocator's model says
   cost.capacity = device.memory;
   return cost;
 }

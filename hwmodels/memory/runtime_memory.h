@@ -1,8 +1,8 @@
-// Device memory beside the plan's buffers: CUDA context, NCCL, library workspaces, allocator slack.
+// Device memory beside the plan's buffers: CUDA context, NCCL, library workspaces. What the
+// allocator reserves beyond what it hands out follows from caching_allocator.h.
 //
 //   communicators = (number of communicators of two or more ranks) x per_communicator
-// Source  reserved / allocated 1.04 (1.03-1.09) over 31 B200 rows that print both; the others per
-//         device with their origin in devices/*.json.
+// Source  per device with their origin in devices/*.json.
 #pragma once
 
 #include <span>

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/app/allocator_replay.h"
 #include "sim/core/memory_profile.h"
 
 namespace gputwin {
@@ -37,21 +38,49 @@ std::vector<std::int32_t> communicator_sizes(const Plan& plan, const Rank& rank)
   return sizes;
 }
 
-RoleMemory role_memory(const Plan& plan, const Rank& rank, const CostModel& costs,
-                       const Topology& topology) {
-  const Program& program = plan.programs[rank.program.value];
+// PyTorch's allocator, by replaying what the program allocates and frees.
+void use_allocator(const Plan& plan, const Program& program, const AllocatorOptions& options,
+                   const MemoryCost& extra, MemoryFigures& f) {
+  const AllocatorReplay replay = replay_allocator(plan, program, ArenaId(0),
+                                                  {.options = options,
+                                                   .workspace = extra.workspace,
+                                                   .capacity = extra.capacity,
+                                                   .other = extra.context + extra.communicators});
+  f.at_peak = replay.at_peak;
+  f.allocated = replay.figures.peak_allocated;
+  f.reserved = replay.figures.peak_reserved;
+  f.reserved_at_peak = replay.figures.reserved_at_peak;
+  f.segments = replay.figures.peak_segments;
+  f.retries = replay.figures.retries;
+  f.out_of_memory = replay.out_of_memory;
+}
+
+// A framework of which only the ratio is known.
+void use_ratio(const Plan& plan, const Program& program, const MemoryCost& extra,
+               MemoryFigures& f) {
   const MemoryProfile profile = memory_profile(plan, program, ArenaId(0), kBlock);
+  f.at_peak = profile.at_peak;
+  f.at_peak[static_cast<std::size_t>(MemoryClass::Temporary)] += extra.workspace;
+  f.allocated = profile.peak + extra.workspace;
+  const double reserved = static_cast<double>(f.allocated.value) * extra.reserved_over_allocated;
+  f.reserved = Bytes(static_cast<std::int64_t>(std::ceil(reserved)));
+  f.reserved_at_peak = f.reserved;
+}
+
+RoleMemory role_memory(const Plan& plan, const Rank& rank, const CostModel& costs,
+                       const Topology& topology, const AllocatorOptions& allocator) {
+  const Program& program = plan.programs[rank.program.value];
   const std::vector<std::int32_t> sizes = communicator_sizes(plan, rank);
   const MemoryCost extra = costs.memory(topology.device_kind(rank.gpu), sizes);
   RoleMemory role{program.name, {}, extra.capacity};
   MemoryFigures& f = role.figures;
-  f.at_peak = profile.at_peak;
-  f.at_peak[static_cast<std::size_t>(MemoryClass::Temporary)] += extra.workspace;
+  if (extra.reserved_over_allocated > 0) {
+    use_ratio(plan, program, extra, f);
+  } else {
+    use_allocator(plan, program, allocator, extra, f);
+  }
   f.at_peak[static_cast<std::size_t>(MemoryClass::Communication)] += extra.communicators;
   f.at_peak[static_cast<std::size_t>(MemoryClass::Context)] += extra.context;
-  f.allocated = profile.peak + extra.workspace;
-  const double reserved = static_cast<double>(f.allocated.value) * extra.reserved_over_allocated;
-  f.reserved = Bytes(static_cast<std::int64_t>(std::ceil(reserved)));
   f.device = f.reserved + extra.communicators + extra.context;
   if (const auto host = arena_named(plan, "host")) {
     f.host = memory_profile(plan, program, *host, kBlock).peak;
@@ -62,7 +91,8 @@ RoleMemory role_memory(const Plan& plan, const Rank& rank, const CostModel& cost
 }  // namespace
 
 std::vector<RoleMemory> predict_memory(const Plan& plan, const CostModel& costs,
-                                       const Topology& topology) {
+                                       const Topology& topology,
+                                       const AllocatorOptions& allocator) {
   std::vector<RoleMemory> roles(plan.programs.size());
   std::vector<std::vector<std::uint32_t>> kinds_done(plan.programs.size());
   for (const Rank& rank : plan.ranks) {
@@ -72,7 +102,7 @@ std::vector<RoleMemory> predict_memory(const Plan& plan, const CostModel& costs,
       continue;
     const bool first = kinds_done[p].empty();
     kinds_done[p].push_back(kind);
-    RoleMemory role = role_memory(plan, rank, costs, topology);
+    RoleMemory role = role_memory(plan, rank, costs, topology, allocator);
     const auto shortage = [](const RoleMemory& r) {
       return r.figures.device.value - r.capacity.value;
     };
@@ -90,9 +120,12 @@ std::optional<Infeasible> memory_shortage(const Plan& plan, const std::vector<Ro
   };
   for (const RoleMemory& role : memory) {
     if (role.capacity.value == 0 || role.figures.device <= role.capacity) continue;
-    note(role.figures.device - role.capacity,
-         fmt::format("{} needs {:.1f} GiB of GPU memory, the device has {:.1f} GiB", role.role,
-                     gib(role.figures.device), gib(role.capacity)));
+    std::string reason = fmt::format("{} needs {:.1f} GiB of GPU memory, the device has {:.1f} GiB",
+                                     role.role, gib(role.figures.device), gib(role.capacity));
+    if (!role.figures.out_of_memory.empty()) {
+      reason += "; PyTorch would say: " + role.figures.out_of_memory;
+    }
+    note(role.figures.device - role.capacity, std::move(reason));
   }
   std::vector<std::int64_t> host(static_cast<std::size_t>(topology.cluster().nodes()), 0);
   for (const Rank& rank : plan.ranks) {

@@ -58,6 +58,10 @@ Json memory(const std::vector<RoleMemory>& roles) {
     row["peak_reserved_bytes"] = f.reserved.value;
     row["peak_device_bytes"] = f.device.value;
     row["peak_host_bytes"] = f.host.value;
+    row["fragmentation"] = f.fragmentation();
+    row["allocator_segments"] = f.segments;
+    row["allocator_retries"] = f.retries;
+    row["out_of_memory"] = f.out_of_memory.empty() ? Json(nullptr) : Json(f.out_of_memory);
     row["capacity_bytes"] = role.capacity.value;
     rows.push_back(std::move(row));
   }

@@ -80,13 +80,30 @@ Outcome<Plan> plan_of(const Scenario& scenario, const Layout& layout) {
   return make_plan(scenario.workload, scenario.cluster, layout, scenario.job);
 }
 
+/// The stack's settings with those that the job states.
+AllocatorOptions allocator_of(const Scenario& scenario, const HardwareModel& costs) {
+  AllocatorOptions options = costs.stack(DeviceKindId(0)).allocator;
+  const AllocatorChoice& stated = scenario.allocator;
+  options.expandable_segments = stated.expandable_segments.value_or(options.expandable_segments);
+  options.max_split_size = stated.max_split_size.value_or(options.max_split_size);
+  options.roundup_power2_divisions =
+      stated.roundup_power2_divisions.value_or(options.roundup_power2_divisions);
+  return options;
+}
+
+std::vector<RoleMemory> memory_of(const Scenario& scenario, const Plan& plan,
+                                  const HardwareModel& costs, const Topology& topology) {
+  return predict_memory(plan, costs, topology, allocator_of(scenario, costs));
+}
+
 /// The first lighter layout that fits, as text; empty memory needs no advice.
-std::string what_fits(const Scenario& scenario, const CostModel& costs, const Topology& topology) {
+std::string what_fits(const Scenario& scenario, const HardwareModel& costs,
+                      const Topology& topology) {
   for (const auto& [what, layout] : lighter_layouts(scenario.layout)) {
     const Outcome<Plan> outcome = plan_of(scenario, layout);
     const Plan* plan = std::get_if<Plan>(&outcome);
     if (plan == nullptr) continue;
-    if (!memory_shortage(*plan, predict_memory(*plan, costs, topology), topology))
+    if (!memory_shortage(*plan, memory_of(scenario, *plan, costs, topology), topology))
       return what + " fits";
   }
   return "no change of recompute, zero or sp fits: use more GPUs per model (layout.tp, layout.pp) "
@@ -158,14 +175,14 @@ std::unique_ptr<Executor> executor_of(ExecutorKind kind) {
 
 }  // namespace
 
-Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs,
+Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& costs,
                              const Topology& topology) {
   Outcome<Plan> outcome = plan_of(scenario, scenario.layout);
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun prepared{std::move(std::get<Plan>(outcome)), {}, {}};
   prepared.warnings = assumptions(scenario.layout, scenario.job);
   apply_what_if(scenario.what_if, prepared.plan);
-  prepared.memory = predict_memory(prepared.plan, costs, topology);
+  prepared.memory = memory_of(scenario, prepared.plan, costs, topology);
   if (auto shortage = memory_shortage(prepared.plan, prepared.memory, topology)) {
     if (!scenario.what_if.unlimited_memory) {
       shortage->fix = what_fits(scenario, costs, topology);

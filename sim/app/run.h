@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "hwmodels/hardware_model.h"
 #include "sim/app/scenario.h"
 #include "sim/core/executor.h"
 #include "sim/core/run_result.h"
@@ -33,7 +34,7 @@ struct PreparedRun {
 /// Lowers the scenario to a plan and predicts its memory. Infeasible: the layout cannot be, or some
 /// rank needs more memory than its GPU or its host has; then `fix` names the nearest change that
 /// fits. With what_if.unlimited_memory a shortage is a warning.
-Outcome<PreparedRun> prepare(const Scenario& scenario, const CostModel& costs,
+Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& costs,
                              const Topology& topology);
 
 /// The result of a run, or why there is none.

@@ -39,6 +39,7 @@ Scenario scenario_of(const ScenarioDocument& document) {
   s.cluster = read_cluster(root.at("cluster"));
   check_cluster_rules(document, s.cluster);
   s.job = read_job(root.at("job"));
+  s.allocator = read_allocator(root.at("job"));
   check_job_rules(document, s);
   s.layout = read_layout(root.value("layout", Json::object()));
   check_layout_rules(document, s);

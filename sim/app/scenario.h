@@ -31,11 +31,20 @@ struct WhatIf {
   bool operator==(const WhatIf&) const = default;
 };
 
+/// What the job says about PyTorch's allocator; the rest is as its software stack has it.
+struct AllocatorChoice {
+  std::optional<bool> expandable_segments;
+  std::optional<Bytes> max_split_size;  // 0: unlimited
+  std::optional<std::int32_t> roundup_power2_divisions;
+  bool operator==(const AllocatorChoice&) const = default;
+};
+
 struct Scenario {
   std::string name;
   Workload workload;
   Cluster cluster;
   Job job;
+  AllocatorChoice allocator;
   Layout layout;
   WhatIf what_if;
   std::string resolved;  // JSON: overrides applied, model and cluster inlined; loads to the same

@@ -194,6 +194,21 @@ Job read_job(const Json& json) {
   return job;
 }
 
+AllocatorChoice read_allocator(const Json& job) {
+  const Json& json = object_or_empty(job, "allocator");
+  AllocatorChoice choice;
+  if (json.contains("expandable_segments")) {
+    choice.expandable_segments = json["expandable_segments"].get<bool>();
+  }
+  if (json.contains("max_split_size_MiB")) {
+    choice.max_split_size = Bytes(json["max_split_size_MiB"].get<std::int64_t>() << 20);
+  }
+  if (json.contains("roundup_power2_divisions")) {
+    choice.roundup_power2_divisions = json["roundup_power2_divisions"].get<std::int32_t>();
+  }
+  return choice;
+}
+
 Layout read_layout(const Json& json) {
   Layout l;
   l.tp = json.value("tp", 1);

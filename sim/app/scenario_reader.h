@@ -10,6 +10,7 @@ namespace gputwin {
 Transformer read_transformer(const Json& model);
 Cluster read_cluster(const Json& cluster);
 Job read_job(const Json& job);
+AllocatorChoice read_allocator(const Json& job);
 Layout read_layout(const Json& layout);
 WhatIf read_what_if(const Json& what_if);
 

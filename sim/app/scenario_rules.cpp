@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <set>
 
@@ -404,6 +405,12 @@ void check_cluster_rules(const ScenarioDocument& d, const Cluster& c) {
 void check_job_rules(const ScenarioDocument& d, const Scenario& s) {
   const Transformer& m = transformer(s);
   check_precision(d, s.job.precision);
+  const auto divisions =
+      static_cast<std::uint32_t>(s.allocator.roundup_power2_divisions.value_or(0));
+  if (divisions != 0 && !std::has_single_bit(divisions)) {
+    throw d.error("/job/allocator/roundup_power2_divisions", "is no power of two",
+                  fmt::format("nearest legal value: {}", std::bit_floor(divisions)));
+  }
   if (m.positions == Positions::Learned && s.job.sequence > m.max_positions) {
     const bool by_model = d.blame({"/job/sequence", "/model/max_positions"}) != "/job/sequence";
     throw d.error(

@@ -206,8 +206,12 @@ Action add_validate_runs(CLI::App& validate) {
 Action add_validate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("validate", "Predict published facts; error tables");
   command->require_subcommand(1);
-  const Action runs = add_validate_runs(*command), ops = add_validate_ops(*command);
-  return [command, runs, ops] { return command->got_subcommand("ops") ? ops() : runs(); };
+  const Action runs = add_validate_runs(*command), ops = add_validate_ops(*command),
+               cases = add_validate_cases(*command);
+  return [command, runs, ops, cases] {
+    if (command->got_subcommand("ops")) return ops();
+    return command->got_subcommand("cases") ? cases() : runs();
+  };
 }
 
 }  // namespace gputwin::cli

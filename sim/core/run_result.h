@@ -64,6 +64,16 @@ struct Execution {
 struct MemoryFigures {
   std::array<Bytes, kMemoryClasses> at_peak{};  // split at the moment of the allocated peak
   Bytes allocated{}, reserved{}, device{}, host{};
+  Bytes reserved_at_peak{};   // held by the allocator at the moment of the allocated peak
+  std::int64_t segments = 0;  // of the allocator, at most
+  std::int64_t retries = 0;   // cached segments given back because the device was full
+  std::string out_of_memory;  // what the framework says where the device does not suffice, or empty
+
+  /// Share of the reserved bytes that nothing uses at the allocated peak.
+  double fragmentation() const {
+    if (reserved_at_peak.value <= 0) return 0;
+    return 1.0 - static_cast<double>(allocated.value) / static_cast<double>(reserved_at_peak.value);
+  }
 };
 
 struct RoleMemory {

@@ -41,6 +41,10 @@ struct StackKernels {
   bool optimizer_passes = true;  // gradients unscaled (fp16) and clipped and weights copied from
                                  // their master in passes of their own, else inside the step
   bool gradients_apart = false;  // F32 gradients are summed from 16-bit ones of each micro-batch
+  // A 16-bit tensor of the weight's size is handed to autograd in place of the gradient that the
+  // kernel has already added to the F32 one (Transformer Engine's get_dummy_wgrad, one by shape and
+  // kept; Megatron's LinearWithGradAccumulationAndAsyncCommunication for the head).
+  bool weight_grad_placeholders = false;
   Messages messages = Messages::OverlappedIfInterleaved;
   // Hybrid sharding: gradients are summed over the copies after the last micro-batch, not after
   // each.

@@ -136,6 +136,9 @@ void StageBuilder::linear_input_grad(const std::string& name, const View& dy, co
 
 void StageBuilder::linear_weight_grad(const std::string& name, const View& dy, const View& x,
                                       const View& dw, bool transposed) {
+  std::vector<View> writes{dw};
+  if (kernels.weight_grad_placeholders && job.lora_rank == 0)
+    writes.push_back(placeholder(name, dw));
   kernel_in(Phase::WeightGrad, name,
             {.kind = OpKind::Gemm,
              .dtype = gemm_dtype(x),
@@ -143,7 +146,23 @@ void StageBuilder::linear_weight_grad(const std::string& name, const View& dy, c
              .trans_b = transposed,
              .accumulate = true,
              .dims = {dw.rows, dw.cols, transposed ? x.cols : x.rows}},
-            {dy, x}, {dw});
+            {dy, x}, std::move(writes));
+}
+
+// Layers share one that stays, by shape; that of the head lives for its kernel.
+View StageBuilder::placeholder(const std::string& name, const View& dw) {
+  View p;
+  if (layer() == kHeadLayer) {
+    p = temporary(name + "_placeholder", dw.rows, dw.cols);
+  } else if (const auto known = placeholders_.find({dw.rows, dw.cols});
+             known != placeholders_.end()) {
+    p = known->second;
+  } else {
+    p = lasting(name + "_placeholder", dw.rows, dw.cols, sizes.activation);
+    placeholders_[{dw.rows, dw.cols}] = p;
+  }
+  p.rows = p.cols = p.ld = 1;
+  return p;
 }
 
 void StageBuilder::collective(std::uint8_t stream, SlotId slot, OpKind kind,
