@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "hwmodels/kernels/gemm.h"
 #include "sim/core/check.h"
 #include "sim/core/error.h"
 
@@ -53,7 +54,17 @@ void read_sustained(ConstantsFile& file, Device& device) {
   own(DType::Nvf4, "nvfp4_factor");
 }
 
-GemmParameters read_gemm(ConstantsFile& file, const std::string& at) {
+void read_format_rates(ConstantsFile& file, Device& device) {
+  const auto set = [&](DType dtype, const char* key) {
+    device.format_rate[static_cast<std::size_t>(dtype)] = file.number_or(key, 1.0, Range::Positive);
+  };
+  set(DType::F8, "/gemm/fp8_rate");
+  set(DType::Mxf8, "/gemm/mxfp8_rate");
+  set(DType::Nvf4, "/gemm/nvfp4_rate");
+}
+
+GemmParameters read_gemm(ConstantsFile& file, const std::string& at,
+                         const std::filesystem::path& residuals) {
   GemmParameters g;
   g.start_up = microseconds(file.number(at + "/start_up_us", Range::NotNegative));
   g.tile_efficiency = file.number(at + "/tile_efficiency", Range::Fraction);
@@ -64,6 +75,13 @@ GemmParameters read_gemm(ConstantsFile& file, const std::string& at) {
   g.split_cost = microseconds(file.number(at + "/split_cost_us", Range::NotNegative));
   g.nn_time = file.number(at + "/nn_time");
   g.nt_time = file.number(at + "/nt_time");
+  if (file.has(at + "/residual")) {
+    const std::string name = file.text(at + "/residual");
+    g.residual = load_residual(residuals / (name + ".json"), gemm_features());
+  }
+  for (const Constant& c : file.constants()) {
+    if (c.pointer == at + "/tile_efficiency") g.transferred = c.kind == Evidence::Assumed;
+  }
   return g;
 }
 
@@ -178,8 +196,10 @@ Device load_device(const std::filesystem::path& path) {
   device.memory_bandwidth = gigabytes_per_second(file.number("/hbm/bandwidth_GBps"));
   device.l2 = mebibytes(file.number("/l2_MiB"));
   read_sustained(file, device);
-  device.gemm = read_gemm(file, "/gemm");
-  if (file.has("/gemm_fp32")) device.gemm_fp32 = read_gemm(file, "/gemm_fp32");
+  const std::filesystem::path residuals = path.parent_path().parent_path() / "residuals";
+  device.gemm = read_gemm(file, "/gemm", residuals);
+  if (file.has("/gemm_fp32")) device.gemm_fp32 = read_gemm(file, "/gemm_fp32", residuals);
+  read_format_rates(file, device);
   device.attention = read_attention(file);
   device.attention.sustained =
       file.number_or("/sustained/attention_factor",

@@ -4,12 +4,14 @@
 
 #include <array>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "hwmodels/constants_file.h"
+#include "hwmodels/kernels/residual.h"
 #include "sim/core/job.h"
 #include "sim/core/units.h"
 
@@ -42,7 +44,9 @@ struct GemmParameters {
   Seconds split_cost{};            // reduction after split-K
   // Time factor of the data-gradient layout (neither operand transposed).
   double nn_time = 1.0;
-  double nt_time = 1.0;  // time factor of the weight-gradient layout
+  double nt_time = 1.0;                      // time factor of the weight-gradient layout
+  std::shared_ptr<const Residual> residual;  // none: the physical model alone
+  bool transferred = false;  // no multiplication was measured on this device: wider interval
 };
 
 /// Sustained matrix rates of one fused attention kernel, full-sequence causal training shapes, head
@@ -103,6 +107,9 @@ struct Device {
   /// Rate in a training run over the rate in a short benchmark, indexed by DType: clocks fall under
   /// the power limit, and 8- and 4-bit multiplications reach less of their peak.
   std::array<double, 10> sustained{1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  /// Rate of the best multiplication of a format over that of the 16-bit ones, each by its peak, in
+  /// short benchmarks; indexed by DType.
+  std::array<double, 10> format_rate{1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   GemmParameters gemm{};
   std::optional<GemmParameters> gemm_fp32;  // without matrix units, where a table measured it
   AttentionParameters attention{};
