@@ -63,8 +63,7 @@ void read_format_rates(ConstantsFile& file, Device& device) {
   set(DType::Nvf4, "/gemm/nvfp4_rate");
 }
 
-GemmParameters read_gemm(ConstantsFile& file, const std::string& at,
-                         const std::filesystem::path& residuals) {
+GemmParameters read_gemm(ConstantsFile& file, const std::string& at) {
   GemmParameters g;
   g.start_up = microseconds(file.number(at + "/start_up_us", Range::NotNegative));
   g.tile_efficiency = file.number(at + "/tile_efficiency", Range::Fraction);
@@ -75,9 +74,9 @@ GemmParameters read_gemm(ConstantsFile& file, const std::string& at,
   g.split_cost = microseconds(file.number(at + "/split_cost_us", Range::NotNegative));
   g.nn_time = file.number(at + "/nn_time");
   g.nt_time = file.number(at + "/nt_time");
-  if (file.has(at + "/residual")) {
-    const std::string name = file.text(at + "/residual");
-    g.residual = load_residual(residuals / (name + ".json"), gemm_features());
+  if (file.has(at + "/correction")) g.correction = file.text(at + "/correction");
+  if (file.has(at + "/narrow_correction")) {
+    g.narrow_correction = file.text(at + "/narrow_correction");
   }
   for (const Constant& c : file.constants()) {
     if (c.pointer == at + "/tile_efficiency") g.transferred = c.kind == Evidence::Assumed;
@@ -128,6 +127,18 @@ NvLinkParameters read_nvlink(ConstantsFile& file) {
   n.point_to_point = gigabytes_per_second(file.number("/nvlink/point_to_point_GBps"));
   n.nvls_bus = gigabytes_per_second(file.number_or("/nvlink/nvls_bus_GBps", 0.0));
   return n;
+}
+
+void read_library(ConstantsFile& file, Device& device) {
+  for (std::size_t i = 0; i < kLibraryKernels; ++i) {
+    const std::string at = std::string("/library/") + to_string(static_cast<LibraryKernel>(i));
+    if (!file.has(at)) continue;
+    LibraryModel& model = device.library[i];
+    model.start_up = microseconds(file.number(at + "/start_up_us"));
+    model.compute_efficiency = file.number(at + "/compute_efficiency");
+    model.memory_efficiency = file.number(at + "/memory_efficiency");
+    if (file.has(at + "/correction")) device.correction[i] = file.text(at + "/correction");
+  }
 }
 
 DeviceMemoryParameters read_memory(ConstantsFile& file) {
@@ -196,9 +207,8 @@ Device load_device(const std::filesystem::path& path) {
   device.memory_bandwidth = gigabytes_per_second(file.number("/hbm/bandwidth_GBps"));
   device.l2 = mebibytes(file.number("/l2_MiB"));
   read_sustained(file, device);
-  const std::filesystem::path residuals = path.parent_path().parent_path() / "residuals";
-  device.gemm = read_gemm(file, "/gemm", residuals);
-  if (file.has("/gemm_fp32")) device.gemm_fp32 = read_gemm(file, "/gemm_fp32", residuals);
+  device.gemm = read_gemm(file, "/gemm");
+  if (file.has("/gemm_fp32")) device.gemm_fp32 = read_gemm(file, "/gemm_fp32");
   read_format_rates(file, device);
   device.attention = read_attention(file);
   device.attention.sustained =
@@ -210,9 +220,24 @@ Device load_device(const std::filesystem::path& path) {
   device.interference.collective_sms =
       file.number("/interference/collective_sms", Range::NotNegative);
   device.device_memory = read_memory(file);
+  read_library(file, device);
   file.finish();
   device.constants = file.constants();
   return device;
+}
+
+void attach_corrections(Device& device, const std::filesystem::path& folder) {
+  const auto gemm = [&](const std::string& name, std::shared_ptr<const Residual>& residual) {
+    if (!name.empty()) residual = load_residual(folder / (name + ".json"), gemm_features());
+  };
+  gemm(device.gemm.correction, device.gemm.residual);
+  gemm(device.gemm.narrow_correction, device.gemm.narrow_residual);
+  if (device.gemm_fp32) gemm(device.gemm_fp32->correction, device.gemm_fp32->residual);
+  for (std::size_t i = 0; i < kLibraryKernels; ++i) {
+    if (device.correction[i].empty()) continue;
+    device.library[i].residual = load_residual(folder / (device.correction[i] + ".json"),
+                                               features_of(static_cast<LibraryKernel>(i)));
+  }
 }
 
 std::vector<std::string> list_devices(const std::filesystem::path& directory) {

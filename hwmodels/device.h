@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hwmodels/constants_file.h"
+#include "hwmodels/kernels/library.h"
 #include "hwmodels/kernels/residual.h"
 #include "sim/core/job.h"
 #include "sim/core/units.h"
@@ -44,8 +45,11 @@ struct GemmParameters {
   Seconds split_cost{};            // reduction after split-K
   // Time factor of the data-gradient layout (neither operand transposed).
   double nn_time = 1.0;
-  double nt_time = 1.0;                      // time factor of the weight-gradient layout
-  std::shared_ptr<const Residual> residual;  // none: the physical model alone
+  double nt_time = 1.0;  // time factor of the weight-gradient layout
+  // Learned corrections, of 16- and 32-bit operands and of narrower ones: names of
+  // hwmodels/residuals, or empty; loaded by attach_corrections. None: the physical model alone.
+  std::string correction, narrow_correction;
+  std::shared_ptr<const Residual> residual, narrow_residual;
   bool transferred = false;  // no multiplication was measured on this device: wider interval
 };
 
@@ -117,7 +121,11 @@ struct Device {
   NvLinkParameters nvlink{};
   InterferenceParameters interference{};
   DeviceMemoryParameters device_memory{};
-  std::vector<Constant> constants;  // all of the above with source and kind
+  /// Kernels of libraries by kind; those without constants are not known. Corrections are not
+  /// loaded with the device but by attach_corrections.
+  std::array<LibraryModel, kLibraryKernels> library{};
+  std::array<std::string, kLibraryKernels> correction{};  // names of hwmodels/residuals, or empty
+  std::vector<Constant> constants;                        // all of the above with source and kind
 
   /// Dense peak of a compute dtype; the next wider supported format if the device lacks it
   /// (emulated types).
@@ -130,6 +138,9 @@ struct Device {
 
 /// Reads `path`. Throws InputError with file, JSON pointer, value and what would be right.
 Device load_device(const std::filesystem::path& path);
+
+/// Loads the corrections that `device` names from `folder` (hwmodels/residuals).
+void attach_corrections(Device& device, const std::filesystem::path& folder);
 
 /// Names of the devices in `directory` (hwmodels/devices), sorted.
 std::vector<std::string> list_devices(const std::filesystem::path& directory);

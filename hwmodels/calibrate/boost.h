@@ -21,11 +21,11 @@ struct ResidualRows {
 };
 
 struct BoostOptions {
-  std::size_t trees = 40;
-  double rate = 0.35;  // share of a leaf's mean that is taken
+  std::size_t trees = 64;
+  double rate = 0.25;  // share of a leaf's mean that is taken
   double scale = 0.1;  // SoftLOne: errors beyond count linearly
   double prior = 10;   // rows with correction 0 added to each leaf
-  double bound = 0.7;  // of the logarithm of the whole correction
+  double bound = 1.5;  // of the logarithm of the whole correction
 };
 
 /// The correction grown on all rows; its intervals are quantiles of errors on folds of shapes that

@@ -1,6 +1,8 @@
 #include "hwmodels/calibrate/csv_table.h"
 
 #include <algorithm>
+#include <boost/iostreams/filter/gzip.hpp>
+#include <boost/iostreams/filtering_stream.hpp>
 #include <charconv>
 #include <cmath>
 #include <fstream>
@@ -47,38 +49,57 @@ std::vector<std::string> split(const std::string& file, std::size_t line_number,
 CsvTable CsvTable::read(const std::filesystem::path& path) {
   CsvTable table;
   table.file_ = path.string();
-  std::ifstream in(path, std::ios::binary);
-  if (!in || std::filesystem::is_directory(path)) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path)) {
     throw InputError(table.file_, "", "", "cannot be read", "give a table of measurements");
   }
-  std::string line;
-  for (std::size_t number = 1; std::getline(in, line); ++number) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (line.empty() || line.front() == '#') continue;
-    std::vector<std::string> fields = split(table.file_, number, line);
-    if (table.columns_.empty()) {
-      table.columns_ = std::move(fields);
-      std::vector<std::string> sorted = table.columns_;
-      std::sort(sorted.begin(), sorted.end());
-      const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-      if (twice != sorted.end()) {
-        throw InputError(table.file_, line_pointer(number), *twice, "is the name of two columns",
-                         "name each column once");
-      }
-      continue;
-    }
-    if (fields.size() != table.columns_.size()) {
-      throw InputError(table.file_, line_pointer(number), std::to_string(fields.size()),
-                       "fields, but the header names " + std::to_string(table.columns_.size()),
-                       "is the file cut off, or a comma not quoted?");
-    }
-    std::move(fields.begin(), fields.end(), std::back_inserter(table.fields_));
-    table.lines_.push_back(number);
+  boost::iostreams::filtering_istream in;
+  if (path.extension() == ".gz") in.push(boost::iostreams::gzip_decompressor());
+  in.push(file);
+  try {
+    table.read_lines(in);
+  } catch (const boost::iostreams::gzip_error&) {
+    throw InputError(table.file_, line_pointer(table.last_line_), "",
+                     "is where the compressed file breaks off or is damaged",
+                     "compress the table again, or give it plain");
   }
   if (table.columns_.empty()) {
     throw InputError(table.file_, "", "", "is empty", "begin with a line of column names");
   }
   return table;
+}
+
+void CsvTable::read_lines(std::istream& in) {
+  std::string line;
+  for (std::size_t number = 1; std::getline(in, line); ++number) {
+    last_line_ = number;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.empty() || line.front() == '#') continue;
+    std::vector<std::string> fields = split(file_, number, line);
+    if (columns_.empty()) {
+      columns_ = std::move(fields);
+      std::vector<std::string> sorted = columns_;
+      std::sort(sorted.begin(), sorted.end());
+      const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+      if (twice != sorted.end()) {
+        throw InputError(file_, line_pointer(number), *twice, "is the name of two columns",
+                         "name each column once");
+      }
+      continue;
+    }
+    if (fields.size() != columns_.size()) {
+      throw InputError(file_, line_pointer(number), std::to_string(fields.size()),
+                       "fields, but the header names " + std::to_string(columns_.size()),
+                       "is the file cut off, or a comma not quoted?");
+    }
+    std::move(fields.begin(), fields.end(), std::back_inserter(fields_));
+    lines_.push_back(number);
+  }
+  // A stream that went bad is a broken file, not its end.
+  if (in.bad()) {
+    throw InputError(file_, line_pointer(last_line_), "", "is the last line that can be read",
+                     "is the file damaged? Compressed tables are compressed again");
+  }
 }
 
 std::size_t CsvTable::index(std::string_view column) const {

@@ -2,13 +2,15 @@
 #pragma once
 
 #include <filesystem>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace gputwin {
 
-/// A CSV file in memory (RFC 4180: a field may stand in quotes, a doubled quote is one).
+/// A CSV file in memory (RFC 4180: a field may stand in quotes, a doubled quote is one). Files
+/// whose name ends in .gz are read through gzip.
 ///
 /// Lines that begin with # are comments and empty lines are skipped. Columns are found by name, in
 /// any order; unknown ones are ignored. Throws InputError with file and line: unreadable or empty
@@ -37,12 +39,14 @@ class CsvTable {
                          const std::string& fix) const;
 
  private:
+  void read_lines(std::istream& in);
   std::size_t index(std::string_view column) const;  // columns_.size() if missing
 
   std::string file_;
   std::vector<std::string> columns_;
   std::vector<std::string> fields_;  // rows x columns
   std::vector<std::size_t> lines_;
+  std::size_t last_line_ = 0;  // read so far
 };
 
 }  // namespace gputwin

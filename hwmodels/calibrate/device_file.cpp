@@ -46,8 +46,8 @@ std::string percent(double share) {
   return text;
 }
 
-std::string source_of(const FamilyFit& fit, const std::string& tables) {
-  return "gputwin calibrate, " + tables + ": " + std::to_string(fit.inside.rows) +
+std::string source_of(const FamilyFit& fit) {
+  return "gputwin calibrate, " + fit.tables + ": " + std::to_string(fit.inside.rows) +
          " rows, mean error " + percent(fit.inside.mean) + "; kept out " +
          std::to_string(fit.outside.rows) + " rows, " + percent(fit.outside.mean);
 }
@@ -55,7 +55,7 @@ std::string source_of(const FamilyFit& fit, const std::string& tables) {
 }  // namespace
 
 std::string calibrated_device(const std::filesystem::path& start,
-                              const std::vector<FamilyFit>& fits, const std::string& tables) {
+                              const std::vector<FamilyFit>& fits) {
   std::ifstream in(start);
   if (!in) throw InputError(start.string(), "", "", "cannot be read", "name a device file");
   Json root = Json::parse(in);
@@ -67,10 +67,11 @@ std::string calibrated_device(const std::filesystem::path& start,
       } else {
         constant["value"] = number.values.front();
       }
-      constant["source"] = source_of(fit, tables);
+      constant["source"] = source_of(fit);
       constant["kind"] = "fitted";
       root[Json::json_pointer(number.pointer)] = std::move(constant);
     }
+    for (const auto& [pointer, text] : fit.texts) root[Json::json_pointer(pointer)] = text;
   }
   std::string text;
   print(root, 0, text);

@@ -10,10 +10,10 @@
 namespace gputwin {
 
 /// The text of the device file `start` with the numbers of `fits` in place, each with kind fitted
-/// and a source that names rows, errors and `tables`. Keys that "like" takes from another file stay
-/// there unless a fit replaced them.
+/// and a source that names its tables, rows and errors. Keys that "like" takes from another file
+/// stay there unless a fit replaced them.
 std::string calibrated_device(const std::filesystem::path& start,
-                              const std::vector<FamilyFit>& fits, const std::string& tables);
+                              const std::vector<FamilyFit>& fits);
 
 /// A page on one device: for each group rows, errors in and out of the fit, range, libraries and
 /// `date` ("2026-12-02", printed as it is).

@@ -49,13 +49,16 @@ struct FamilyFit {
   };
   std::string family;  // "gemm"
   std::vector<Number> numbers;
+  std::vector<std::pair<std::string, std::string>> texts;  // pointer and word
   FitErrors inside, outside;  // rows of the fit, and rows kept out of it
   std::string range;          // of the shapes it rests on, in words
+  std::string tables;         // names of the formats its rows come from
 };
 
 /// Fits one group of constants of `start` (the device as it is) to those of `samples` that are its
 /// own kind and measured on it; test samples are used for `outside` alone. None: too few rows.
-using Fitter = std::optional<FamilyFit> (*)(std::span<const Sample> samples, const Device& start);
+using Fitter =
+    std::function<std::optional<FamilyFit>(std::span<const Sample> samples, const Device& start)>;
 
 struct Family {
   const char* name;

@@ -84,7 +84,7 @@ std::vector<TableFormat> gemm_formats() {
            .time_column = "time_us",
            .seconds_per_unit = 1e-6,
            .shape_columns = {"n", "k"},
-           .other_columns = {"model", "op", "tp", "m"},
+           .other_columns = {"op", "tp", "m"},
            .read = read_vidur},
           {.name = "gemm_fp32_neusight",
            .device_column = "gpu",

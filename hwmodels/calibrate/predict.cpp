@@ -24,6 +24,18 @@ struct Predict {
     cost.terms[static_cast<std::size_t>(Term::Memory)] = cost.term(Term::Memory) + beside;
     return cost;
   }
+  Answer operator()(const AttentionShape& s) const {
+    return known(attention_shape_cost(device, s));
+  }
+  Answer operator()(const MoeShape& s) const { return known(moe_cost(device, s)); }
+  Answer operator()(const PointwiseShape& s) const { return known(pointwise_cost(device, s)); }
+  Answer operator()(const ConvolutionShape& s) const { return known(convolution_cost(device, s)); }
+  Answer operator()(const RnnShape& s) const { return known(rnn_cost(device, s)); }
+
+  static Answer known(const Cost& cost) {
+    if (cost.time.value > 0) return cost;
+    return std::string("the device has no constants for this kind of kernel");
+  }
 };
 
 }  // namespace

@@ -46,7 +46,7 @@ std::vector<const char*> TableFormat::columns() const {
 const std::vector<TableFormat>& table_formats() {
   static const std::vector<TableFormat> formats = [] {
     std::vector<TableFormat> all;
-    for (const auto family : {gemm_formats}) {
+    for (const auto family : {gemm_formats, attention_formats, pointwise_formats, layer_formats}) {
       for (TableFormat& format : family()) all.push_back(std::move(format));
     }
     return all;
@@ -78,10 +78,14 @@ std::vector<Sample> read_samples(const CsvTable& table, const TableFormat& forma
   for (std::size_t row = 0; row < table.rows(); ++row) {
     Sample sample;
     sample.line = table.line(row);
+    sample.table = format.name;
     sample.spelling = table.text(row, format.device_column);
     sample.device = aliases.find(format.name, format.device_column, sample.spelling);
-    sample.time = Seconds(table.number(row, format.time_column) * format.seconds_per_unit);
-    if (sample.time.value <= 0) {
+    const bool measured = !table.text(row, format.time_column).empty();
+    if (measured) {
+      sample.time = Seconds(table.number(row, format.time_column) * format.seconds_per_unit);
+    }
+    if (measured && sample.time.value <= 0) {
       table.fail(row, format.time_column, "is no time that can have been measured",
                  "times are positive");
     }

@@ -8,7 +8,11 @@
 
 #include "hwmodels/calibrate/csv_table.h"
 #include "hwmodels/device_aliases.h"
+#include "hwmodels/kernels/attention_shape.h"
+#include "hwmodels/kernels/convolution.h"
 #include "hwmodels/kernels/gemm.h"
+#include "hwmodels/kernels/moe.h"
+#include "hwmodels/kernels/pointwise.h"
 #include "sim/core/units.h"
 
 namespace gputwin {
@@ -19,15 +23,17 @@ struct GemmQuery {
 };
 
 /// What a row asks the models: one alternative per kind of operation.
-using Query = std::variant<GemmQuery>;
+using Query =
+    std::variant<GemmQuery, AttentionShape, MoeShape, PointwiseShape, ConvolutionShape, RnnShape>;
 
 struct Sample {
   std::size_t line = 0;     // of the file
   std::string device;       // name of a file in hwmodels/devices; empty: the spelling is unknown
   std::string spelling;     // of the device, in the table
   std::string group;        // what reports tell apart: a number format, a phase, a collective
+  const char* table = "";   // name of the format
   std::string library;      // what ran it, and how it was timed: constants may depend on it
-  Seconds time{};           // measured
+  Seconds time{};           // measured; 0: the table has none
   std::uint64_t shape = 0;  // hash of the shape: equal on all devices and for all libraries
   Query query;
 };

@@ -193,11 +193,12 @@ Cost gemm_cost(const Device& device, const GemmShape& shape) {
   Cost cost;
   cost.low = kLow;
   cost.high = kHigh;
-  const bool corrected = g.residual && (shape.batch == 1 || path.simt);
+  const Residual* residual = (bits(shape.dtype) < 16 ? g.narrow_residual : g.residual).get();
+  const bool corrected = residual != nullptr && (shape.batch == 1 || path.simt);
   if (corrected) {
     const double bench = best.time + g.start_up.value;
-    factor = g.residual->factor(features(device, shape, best, bench));
-    const IntervalBand& band = g.residual->band(bench * factor);
+    factor = residual->factor(features(device, shape, best, bench));
+    const IntervalBand& band = residual->band(bench * factor);
     cost.low = g.transferred ? std::pow(band.low, kTransferredWidth) : band.low;
     cost.high = g.transferred ? std::pow(band.high, kTransferredWidth) : band.high;
   }

@@ -5,6 +5,8 @@
 
 #include "hwmodels/calibrate/device_file.h"
 #include "hwmodels/calibrate/fit.h"
+#include "hwmodels/calibrate/gemm_fit.h"
+#include "hwmodels/calibrate/library_fit.h"
 #include "sim/app/data_directory.h"
 #include "sim/cli/commands.h"
 #include "sim/core/error.h"
@@ -15,7 +17,7 @@ namespace {
 
 struct Options {
   std::vector<std::string> files, only;
-  std::string device, out, card;
+  std::string device, out, card, all;
 };
 
 // A device file: as given, or that of a shipped device.
@@ -63,9 +65,48 @@ std::string today() {
   return text;
 }
 
+// Refits the library kernels of every device of a folder hwmodels, and what they share.
+int calibrate_all(const Options& o) {
+  const std::filesystem::path folder = o.all;
+  const DeviceAliases aliases = DeviceAliases::load(folder / "device_aliases.json");
+  std::map<std::string, Device> devices;
+  for (const std::string& name : list_devices(folder / "devices")) {
+    devices[name] = load_device(folder / "devices" / (name + ".json"));
+  }
+  std::vector<Sample> samples;
+  for (const std::string& file : o.files) {
+    const CsvTable table = CsvTable::read(file);
+    for (Sample& sample : read_samples(table, format_of(table), aliases)) {
+      if (devices.contains(sample.device)) samples.push_back(std::move(sample));
+    }
+  }
+  const GemmFit gemms = fit_gemms(samples, devices);
+  for (const auto& [name, residual] : gemms.corrections) {
+    write_whole((folder / "residuals" / (name + ".json")).string(), residual_text(residual));
+  }
+  std::map<std::string, std::vector<FamilyFit>> fits = gemms.devices;
+  for (const LibraryFit& fit : fit_libraries(samples, devices)) {
+    for (const auto& [name, residual] : fit.corrections) {
+      write_whole((folder / "residuals" / (name + ".json")).string(), residual_text(residual));
+    }
+    for (const auto& [device, family] : fit.devices) fits[device].push_back(family);
+  }
+  for (const auto& [device, families] : fits) {
+    const std::filesystem::path path = folder / "devices" / (device + ".json");
+    write_whole(path.string(), calibrated_device(path, families));
+    fmt::print("{}\n", model_card(device, families, table_names(o.files), today()));
+  }
+  return kDone;
+}
+
 int calibrate(const Options& o) {
+  if (!o.all.empty()) return calibrate_all(o);
+  if (o.device.empty()) {
+    throw InputError("--device", "", "", "is missing", "name a device, or a folder with --all");
+  }
   const std::filesystem::path start = device_path(o.device);
-  const Device device = load_device(start);
+  Device device = load_device(start);
+  attach_corrections(device, data_directory() / "hwmodels" / "residuals");
   const std::vector<Sample> samples = samples_of(o, device.name);
   std::vector<FamilyFit> fits;
   for (const Family& family : families()) {
@@ -80,7 +121,7 @@ int calibrate(const Options& o) {
                      "give tables that name this device; spellings: hwmodels/device_aliases.json");
   }
   const std::string card = model_card(device.name, fits, table_names(o.files), today());
-  if (!o.out.empty()) write_whole(o.out, calibrated_device(start, fits, table_names(o.files)));
+  if (!o.out.empty()) write_whole(o.out, calibrated_device(start, fits));
   if (!o.card.empty()) write_whole(o.card, card);
   fmt::print("{}", card);
   return kDone;
@@ -100,8 +141,15 @@ Action add_calibrate(CLI::App& app) {
   std::vector<std::string> names;
   for (const Family& family : families()) names.emplace_back(family.name);
   command->add_option("files", o->files, "Tables of measured times (CSV)")->required();
-  command->add_option("--device", o->device, "A shipped device, or a device file to start from")
-      ->required();
+  CLI::Option* device = command->add_option("--device", o->device,
+                                            "A shipped device, or a device file to start from");
+  CLI::Option* all = command
+                         ->add_option("--all", o->all,
+                                      "Refit every device of this folder (hwmodels) and the "
+                                      "corrections that devices share, in place")
+                         ->check(CLI::ExistingDirectory)
+                         ->excludes(device);
+  device->excludes(all);
   command->add_option("--out", o->out, "Write the device with fitted constants to this file");
   command->add_option("--card", o->card, "Write the model card (Markdown) to this file");
   command->add_option("--only", o->only, "Fit only these groups of constants")

@@ -18,7 +18,10 @@ class Devices {
   const Device* find(const std::string& name) {
     if (!std::binary_search(known_.begin(), known_.end(), name)) return nullptr;
     const auto [at, fresh] = read_.try_emplace(name);
-    if (fresh) at->second = load_device(folder_ / (name + ".json"));
+    if (fresh) {
+      at->second = load_device(folder_ / (name + ".json"));
+      attach_corrections(at->second, folder_.parent_path() / "residuals");
+    }
     return &at->second;
   }
 
@@ -31,7 +34,9 @@ class Devices {
 OpPrediction predicted(Sample sample, Devices& devices) {
   OpPrediction row;
   const Device* device = sample.device.empty() ? nullptr : devices.find(sample.device);
-  if (sample.device.empty()) {
+  if (sample.time.value <= 0) {
+    row.reason = "no measured time";
+  } else if (sample.device.empty()) {
     row.reason = "unknown device " + sample.spelling;
   } else if (device == nullptr) {
     row.reason = "no file for device " + sample.device;

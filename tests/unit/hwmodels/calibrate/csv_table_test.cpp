@@ -68,6 +68,23 @@ TEST(CsvTable, NamesLineAndColumnOfWhatIsBroken) {
   EXPECT_THAT(refusal(kHeader + "a100_sxm,complex64,1,2,3,4\n"), HasSubstr("column dtype"));
 }
 
+// A whole compressed table reads; cut in the middle it is refused, not silently shorter.
+TEST(CsvTable, RefusesACompressedTableThatBreaksOff) {
+  const fs::path whole =
+      fs::path(GPUTWIN_SOURCE_DIR) / "hwmodels" / "measurements" / "conv_deepbench.csv.gz";
+  EXPECT_GT(CsvTable::read(whole).rows(), 2000u);
+  std::ifstream in(whole, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  const fs::path cut = fs::path(::testing::TempDir()) / "cut.csv.gz";
+  std::ofstream(cut, std::ios::binary) << bytes.substr(0, bytes.size() / 2);
+  try {
+    CsvTable::read(cut);
+    ADD_FAILURE() << "accepted";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("damaged"));
+  }
+}
+
 TEST(TableFormat, IsRecognisedByItsColumnsInAnyOrderWithOthersBeside) {
   const std::vector<Sample> rows =
       samples("k,n,m,dtype,time_us,gpu,heldout_why\n3,2,1,bfloat16,4.5,h100_sxm,hash\n");

@@ -52,11 +52,13 @@ TEST(CalibratedDevice, KeepsWhatWasNotFittedAndSaysWhatWas) {
       std::filesystem::path(GPUTWIN_SOURCE_DIR) / "hwmodels" / "devices" / "a100-sxm-80gb.json";
   FamilyFit fit{.family = "gemm",
                 .numbers = {{"/gemm/start_up_us", {2.25}, false}},
+                .texts = {},
                 .inside = {100, 0.041, 0.1},
                 .outside = {25, 0.052, 0.12},
-                .range = "m 1-100"};
+                .range = "m 1-100",
+                .tables = "mine.csv"};
   const auto before = nlohmann::json::parse(std::ifstream(start));
-  const auto after = nlohmann::json::parse(calibrated_device(start, {fit}, "mine.csv"));
+  const auto after = nlohmann::json::parse(calibrated_device(start, {fit}));
   EXPECT_EQ(after["gemm"]["start_up_us"]["value"], 2.25);
   EXPECT_EQ(after["gemm"]["start_up_us"]["kind"], "fitted");
   EXPECT_EQ(after["gemm"]["start_up_us"]["source"],
