@@ -17,9 +17,21 @@ Bytes mebibytes(double v) { return Bytes(static_cast<std::int64_t>(v * 1048576.0
 constexpr std::array<std::string_view, kArchitectures> kArchitectureNames{
     "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell"};
 
+// Architectures of other makers, and the one whose kernels, collective tables and stack factors
+// stand in for theirs: nothing of RCCL, ROCm or oneAPI was fitted.
+constexpr std::array<std::pair<std::string_view, Architecture>, 5> kTransferred{
+    {{"cdna", Architecture::Volta},
+     {"cdna2", Architecture::Ampere},
+     {"cdna3", Architecture::Hopper},
+     {"cdna4", Architecture::Blackwell},
+     {"xe2", Architecture::Ada}}};
+
 Architecture architecture_of(const std::string& file, const std::string& name) {
   for (std::size_t i = 0; i < kArchitectures; ++i) {
     if (kArchitectureNames[i] == name) return static_cast<Architecture>(i);
+  }
+  for (const auto& [word, nearest] : kTransferred) {
+    if (word == name) return nearest;
   }
   throw InputError(
       file, "/architecture", name, "is unknown",

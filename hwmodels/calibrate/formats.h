@@ -10,6 +10,7 @@ namespace gputwin {
 std::vector<TableFormat> gemm_formats();
 std::vector<TableFormat> attention_formats();
 std::vector<TableFormat> pointwise_formats();
+std::vector<TableFormat> whole_model_formats();
 std::vector<TableFormat> layer_formats();  // experts, convolutions, recurrent layers
 
 }  // namespace gputwin

@@ -27,6 +27,7 @@ struct Estimate {
   using Answer = std::optional<KernelEstimate>;
 
   Answer operator()(const GemmQuery&) const { return std::nullopt; }
+  Answer operator()(const WholeModelShape&) const { return std::nullopt; }
   Answer operator()(const AttentionShape& s) const { return of(kernel_of(s), s); }
   Answer operator()(const MoeShape& s) const { return of(LibraryKernel::Moe, s); }
   Answer operator()(const PointwiseShape& s) const { return of(s.kind, s); }

@@ -32,6 +32,11 @@ struct Predict {
   Answer operator()(const ConvolutionShape& s) const { return known(convolution_cost(device, s)); }
   Answer operator()(const RnnShape& s) const { return known(rnn_cost(device, s)); }
 
+  Answer operator()(const WholeModelShape& s) const {
+    if (s.layers == 0) return std::string("the model, or a pass on several devices, is not known");
+    return known(whole_model_cost(device, s));
+  }
+
   static Answer known(const Cost& cost) {
     if (cost.time.value > 0) return cost;
     return std::string("the device has no constants for this kind of kernel");

@@ -46,7 +46,8 @@ std::vector<const char*> TableFormat::columns() const {
 const std::vector<TableFormat>& table_formats() {
   static const std::vector<TableFormat> formats = [] {
     std::vector<TableFormat> all;
-    for (const auto family : {gemm_formats, attention_formats, pointwise_formats, layer_formats}) {
+    for (const auto family :
+         {gemm_formats, attention_formats, pointwise_formats, layer_formats, whole_model_formats}) {
       for (TableFormat& format : family()) all.push_back(std::move(format));
     }
     return all;

@@ -13,6 +13,7 @@
 #include "hwmodels/kernels/gemm.h"
 #include "hwmodels/kernels/moe.h"
 #include "hwmodels/kernels/pointwise.h"
+#include "hwmodels/kernels/whole_model.h"
 #include "sim/core/units.h"
 
 namespace gputwin {
@@ -23,8 +24,8 @@ struct GemmQuery {
 };
 
 /// What a row asks the models: one alternative per kind of operation.
-using Query =
-    std::variant<GemmQuery, AttentionShape, MoeShape, PointwiseShape, ConvolutionShape, RnnShape>;
+using Query = std::variant<GemmQuery, AttentionShape, MoeShape, PointwiseShape, ConvolutionShape,
+                           RnnShape, WholeModelShape>;
 
 struct Sample {
   std::size_t line = 0;     // of the file

@@ -18,6 +18,7 @@ Action add_explain(CLI::App& app);
 Action add_validate(CLI::App& app);
 Action add_validate_ops(CLI::App& validate);
 Action add_calibrate(CLI::App& app);
+Action add_import(CLI::App& app);
 Action add_worker(CLI::App& app);
 
 }  // namespace gputwin::cli

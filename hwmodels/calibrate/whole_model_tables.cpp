@@ -1,0 +1,38 @@
+#include "hwmodels/calibrate/formats.h"
+#include "hwmodels/kernels/whole_model.h"
+
+namespace gputwin {
+
+namespace {
+
+// NeuSight's whole passes, PyTorch 2.1, fp32: the time of the forward pass, or of both.
+void read_whole_model(const CsvTable& table, std::size_t row, Sample& sample) {
+  WholeModelShape shape = whole_model(table.text(row, "model_name"));
+  const std::string& mode = table.text(row, "mode");
+  if (mode != "inf" && mode != "train") table.fail(row, "mode", "is no mode", "inf or train");
+  shape.training = mode == "train";
+  shape.batch = table.integer(row, "batch");
+  shape.sequence = table.integer(row, "seqlen");
+  if (shape.batch < 1) table.fail(row, "batch", "is no batch", "write 1 or more");
+  if (shape.sequence < 1) table.fail(row, "seqlen", "is no length", "write 1 or more");
+  const std::string& option = table.text(row, "option");
+  shape.fused = option == "fusion";
+  // Several devices need a cluster, which this table does not describe.
+  if (!option.empty() && !shape.fused) shape.layers = 0;
+  sample.group = mode;
+  sample.query = shape;
+}
+
+}  // namespace
+
+std::vector<TableFormat> whole_model_formats() {
+  return {{.name = "e2e_neusight",
+           .device_column = "device",
+           .time_column = "label_e2e_ms",
+           .seconds_per_unit = 1e-3,
+           .shape_columns = {"model_name", "seqlen", "batch", "mode"},
+           .other_columns = {"option"},
+           .read = read_whole_model}};
+}
+
+}  // namespace gputwin
