@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "hwmodels/kernels/gemm.h"
 #include "sim/core/check.h"
 #include "sim/core/error.h"
 
@@ -65,6 +66,15 @@ void read_sustained(ConstantsFile& file, Device& device) {
   own(DType::Nvf4, "nvfp4_factor");
 }
 
+void read_format_rates(ConstantsFile& file, Device& device) {
+  const auto set = [&](DType dtype, const char* key) {
+    device.format_rate[static_cast<std::size_t>(dtype)] = file.number_or(key, 1.0, Range::Positive);
+  };
+  set(DType::F8, "/gemm/fp8_rate");
+  set(DType::Mxf8, "/gemm/mxfp8_rate");
+  set(DType::Nvf4, "/gemm/nvfp4_rate");
+}
+
 GemmParameters read_gemm(ConstantsFile& file, const std::string& at) {
   GemmParameters g;
   g.start_up = microseconds(file.number(at + "/start_up_us", Range::NotNegative));
@@ -76,6 +86,13 @@ GemmParameters read_gemm(ConstantsFile& file, const std::string& at) {
   g.split_cost = microseconds(file.number(at + "/split_cost_us", Range::NotNegative));
   g.nn_time = file.number(at + "/nn_time");
   g.nt_time = file.number(at + "/nt_time");
+  if (file.has(at + "/correction")) g.correction = file.text(at + "/correction");
+  if (file.has(at + "/narrow_correction")) {
+    g.narrow_correction = file.text(at + "/narrow_correction");
+  }
+  for (const Constant& c : file.constants()) {
+    if (c.pointer == at + "/tile_efficiency") g.transferred = c.kind == Evidence::Assumed;
+  }
   return g;
 }
 
@@ -204,6 +221,7 @@ Device load_device(const std::filesystem::path& path) {
   read_sustained(file, device);
   device.gemm = read_gemm(file, "/gemm");
   if (file.has("/gemm_fp32")) device.gemm_fp32 = read_gemm(file, "/gemm_fp32");
+  read_format_rates(file, device);
   device.attention = read_attention(file);
   device.attention.sustained =
       file.number_or("/sustained/attention_factor",
@@ -220,7 +238,17 @@ Device load_device(const std::filesystem::path& path) {
   return device;
 }
 
+void attach_gemm_corrections(Device& device, const std::filesystem::path& folder) {
+  const auto gemm = [&](const std::string& name, std::shared_ptr<const Residual>& residual) {
+    if (!name.empty()) residual = load_residual(folder / (name + ".json"), gemm_features());
+  };
+  gemm(device.gemm.correction, device.gemm.residual);
+  gemm(device.gemm.narrow_correction, device.gemm.narrow_residual);
+  if (device.gemm_fp32) gemm(device.gemm_fp32->correction, device.gemm_fp32->residual);
+}
+
 void attach_corrections(Device& device, const std::filesystem::path& folder) {
+  attach_gemm_corrections(device, folder);
   for (std::size_t i = 0; i < kLibraryKernels; ++i) {
     if (device.correction[i].empty()) continue;
     device.library[i].residual = load_residual(folder / (device.correction[i] + ".json"),

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "hwmodels/collectives/curves.h"
 #include "hwmodels/constants_file.h"
 #include "hwmodels/kernels/library.h"
+#include "hwmodels/kernels/residual.h"
 #include "sim/core/job.h"
 #include "sim/core/units.h"
 
@@ -45,6 +47,11 @@ struct GemmParameters {
   // Time factor of the data-gradient layout (neither operand transposed).
   double nn_time = 1.0;
   double nt_time = 1.0;  // time factor of the weight-gradient layout
+  // Learned corrections, of 16- and 32-bit operands and of narrower ones: names of
+  // hwmodels/residuals, or empty; loaded by attach_corrections. None: the physical model alone.
+  std::string correction, narrow_correction;
+  std::shared_ptr<const Residual> residual, narrow_residual;
+  bool transferred = false;  // no multiplication was measured on this device: wider interval
 };
 
 /// Sustained matrix rates of one fused attention kernel, full-sequence causal training shapes, head
@@ -105,6 +112,9 @@ struct Device {
   /// Rate in a training run over the rate in a short benchmark, indexed by DType: clocks fall under
   /// the power limit, and 8- and 4-bit multiplications reach less of their peak.
   std::array<double, 10> sustained{1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  /// Rate of the best multiplication of a format over that of the 16-bit ones, each by its peak, in
+  /// short benchmarks; indexed by DType.
+  std::array<double, 10> format_rate{1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   GemmParameters gemm{};
   std::optional<GemmParameters> gemm_fp32;  // without matrix units, where a table measured it
   AttentionParameters attention{};
@@ -131,7 +141,9 @@ struct Device {
 /// Reads `path`. Throws InputError with file, JSON pointer, value and what would be right.
 Device load_device(const std::filesystem::path& path);
 
-/// Loads the corrections that `device` names from `folder` (hwmodels/residuals).
+/// Loads the corrections that `device` names from `folder` (hwmodels/residuals): of matrix products
+/// alone, which training plans need, or of library kernels too.
+void attach_gemm_corrections(Device& device, const std::filesystem::path& folder);
 void attach_corrections(Device& device, const std::filesystem::path& folder);
 
 /// Names of the devices in `directory` (hwmodels/devices), sorted.

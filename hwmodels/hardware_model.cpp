@@ -53,6 +53,7 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
                        "nearest: " + nearest_name(name, known));
     }
     devices_.push_back(load_device(data / "devices" / (name + ".json")));
+    attach_gemm_corrections(devices_.back(), data / "residuals");
     for (const NodeGroup& group : cluster.groups) {
       if (group.type.device != name) continue;
       nodes_.push_back(&group.type);

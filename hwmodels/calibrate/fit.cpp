@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "hwmodels/calibrate/gemm_fit.h"
 #include "hwmodels/calibrate/library_fit.h"
 #include "sim/core/check.h"
 
@@ -86,6 +87,12 @@ FitErrors fit_errors(std::span<const double> log_errors) {
 const std::vector<Family>& families() {
   static const std::vector<Family> all = [] {
     std::vector<Family> out;
+    out.push_back({"gemm", [](std::span<const Sample> s, const Device& d) {
+                     return fit_gemm(s, d, DType::Bf16);
+                   }});
+    out.push_back({"gemm_fp32", [](std::span<const Sample> s, const Device& d) {
+                     return fit_gemm(s, d, DType::F32);
+                   }});
     for (std::size_t i = 0; i < kLibraryKernels; ++i) {
       const auto kernel = static_cast<LibraryKernel>(i);
       out.push_back({to_string(kernel), [kernel](std::span<const Sample> s, const Device& d) {

@@ -1,5 +1,7 @@
 #include "hwmodels/calibrate/predict.h"
 
+#include "hwmodels/calibrate/gemm_fit.h"
+
 namespace gputwin {
 
 namespace {
@@ -15,8 +17,12 @@ struct Predict {
       return std::string("the device does not multiply this format");
     }
     Device benchmark = device;  // short runs reach the rate of the boost clock
-    benchmark.sustained.fill(1.0);
-    return gemm_cost(benchmark, query.shape);
+    benchmark.sustained = device.format_rate;
+    Cost cost = gemm_cost(benchmark, query.shape);
+    const Seconds beside = beside_gemm(sample, device);
+    cost.time = cost.time + beside;
+    cost.terms[static_cast<std::size_t>(Term::Memory)] = cost.term(Term::Memory) + beside;
+    return cost;
   }
   Answer operator()(const AttentionShape& s) const {
     return known(attention_shape_cost(device, s));

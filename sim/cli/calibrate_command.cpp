@@ -5,6 +5,7 @@
 
 #include "hwmodels/calibrate/device_file.h"
 #include "hwmodels/calibrate/fit.h"
+#include "hwmodels/calibrate/gemm_fit.h"
 #include "hwmodels/calibrate/library_fit.h"
 #include "sim/app/data_directory.h"
 #include "sim/cli/commands.h"
@@ -84,7 +85,11 @@ int calibrate_all(const Options& o) {
   for (const auto& [name, text] : fit_collectives(samples)) {
     write_whole((folder / "collectives" / (name + ".json")).string(), text);
   }
-  std::map<std::string, std::vector<FamilyFit>> fits;
+  const GemmFit gemms = fit_gemms(samples, devices);
+  for (const auto& [name, residual] : gemms.corrections) {
+    write_whole((folder / "residuals" / (name + ".json")).string(), residual_text(residual));
+  }
+  std::map<std::string, std::vector<FamilyFit>> fits = gemms.devices;
   for (const LibraryFit& fit : fit_libraries(samples, devices)) {
     for (const auto& [name, residual] : fit.corrections) {
       write_whole((folder / "residuals" / (name + ".json")).string(), residual_text(residual));
