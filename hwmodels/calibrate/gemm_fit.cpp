@@ -46,7 +46,10 @@ using Rows = std::vector<const Sample*>;
 
 // Which samples constants and corrections rest on: whole times of one library. Profilers round to
 // 1 us, and old libraries had other kernels; they speak only for devices without other rows.
-int rank(const Sample& s) { return s.library == "torch" ? 2 : s.library == "kineto" ? 1 : 0; }
+int rank(const Sample& s) {
+  if (s.library == "transformer-engine") return -1;  // at other clocks: judged, not fitted
+  return s.library == "torch" ? 2 : s.library == "kineto" ? 1 : 0;
+}
 
 Rows of_format(std::span<const Sample> samples, const Device& device, DType format, bool test) {
   int best = 0;

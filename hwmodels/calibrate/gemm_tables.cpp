@@ -69,6 +69,59 @@ void read_deepbench(const CsvTable& table, std::size_t row, Sample& sample) {
   sample.query = GemmQuery{shape};
 }
 
+// One value of "m=4096;k=6144;layout=NN".
+std::string part_of(const CsvTable& table, std::size_t row, const std::string& key) {
+  const std::string text = ";" + table.text(row, "shape");
+  const std::size_t at = text.find(";" + key + "=");
+  if (at == std::string::npos) table.fail(row, "shape", "has no " + key, "write m=1;n=1;k=1");
+  const std::size_t from = at + key.size() + 2;
+  return text.substr(from, text.find(';', from) - from);
+}
+
+std::int64_t extent_of(const CsvTable& table, std::size_t row, const std::string& key) {
+  const std::int64_t value = std::atoll(part_of(table, row, key).c_str());
+  if (value < 1) table.fail(row, "shape", "has no positive " + key, "write 1 or more");
+  return value;
+}
+
+// Products of Transformer Engine in training, at the clocks of a training run. Grouped products
+// and attention carry efficiencies, but no times.
+void read_simumax(const CsvTable& table, std::size_t row, Sample& sample) {
+  const std::string& op = table.text(row, "op");
+  sample.library = "transformer-engine";
+  sample.group = op;
+  GemmShape shape{.dtype = DType::Bf16, .trans_b = true};
+  if (op == "matmul") {
+    shape.m = extent_of(table, row, "m"), shape.n = extent_of(table, row, "n");
+    shape.k = extent_of(table, row, "k"), shape.batch = extent_of(table, row, "b");
+    // Stored by columns: TN is a forward product, NN a data gradient, NT a weight gradient.
+    const std::string layout = part_of(table, row, "layout");
+    shape.trans_a = layout == "NT";
+    shape.trans_b = layout == "TN";
+    sample.group += " " + layout;
+    shape.traffic = gemm_traffic(shape);
+    const bool wide = part_of(table, row, "out_dtype") == "fp32";
+    const std::int64_t results = shape.batch * shape.m * shape.n;
+    if (wide) shape.traffic += Bytes(2 * results);
+    if (part_of(table, row, "accumulate") == "True")
+      shape.traffic += Bytes(results * (wide ? 4 : 2));
+  } else if (op == "group_matmul") {
+    shape.m = extent_of(table, row, "M"), shape.n = extent_of(table, row, "N");
+    shape.k = extent_of(table, row, "K"), shape.batch = extent_of(table, row, "ng");
+    shape.traffic = gemm_traffic(shape);
+  } else if (op == "sdp_fwd" || op == "sdp_bwd") {
+    AttentionShape attention;
+    attention.phase =
+        op == "sdp_fwd" ? AttentionShape::Phase::Forward : AttentionShape::Phase::Backward;
+    attention.library = attention_library("te", "sdp");
+    sample.query = attention;
+    return;
+  } else {
+    table.fail(row, "op", "is no known operation", "matmul, group_matmul, sdp_fwd or sdp_bwd");
+  }
+  sample.query = GemmQuery{shape};
+}
+
 }  // namespace
 
 std::vector<TableFormat> gemm_formats() {
@@ -99,7 +152,14 @@ std::vector<TableFormat> gemm_formats() {
            .seconds_per_unit = 1e-6,
            .shape_columns = {"m", "n", "k"},
            .other_columns = {"suite", "precision", "transA", "transB"},
-           .read = read_deepbench}};
+           .read = read_deepbench},
+          {.name = "gemm_attn_efficiency_simumax",
+           .device_column = "gpu",
+           .time_column = "time_us",
+           .seconds_per_unit = 1e-6,
+           .shape_columns = {"op", "shape"},
+           .other_columns = {"efficiency"},
+           .read = read_simumax}};
 }
 
 }  // namespace gputwin
