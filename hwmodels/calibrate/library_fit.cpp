@@ -142,6 +142,10 @@ BoostOptions options_of(LibraryKernel kernel) {
     options.scale = 0.3, options.prior = 3, options.rate = 0.35;
   } else if (kernel <= LibraryKernel::UnfusedBackward) {
     options.scale = 0.5, options.prior = 1;
+  } else if (kernel == LibraryKernel::Norm || kernel >= LibraryKernel::Convolution) {
+    options.scale = 1, options.prior = 2, options.rate = 0.3;
+  } else {
+    options.scale = 0.3, options.prior = 3, options.rate = 0.35;
   }
   return options;
 }

@@ -2,10 +2,13 @@
 //
 // Convolution: an implicit matrix product m = batch x outputs, n = filters, k = channels x filter
 // area.
-//   C   2 m n k FLOPs on tiles of 128 x 64, waves rounded up      M   image, filters and result once
+//   C   2 m n k FLOPs, waves of 128 x 64 tiles rounded up; half for 3 x 3 filters of stride 1 in
+//       fp32 (Winograd)
+//   M   image, filters and result once
 // Recurrent layer: for each step, gates x hidden outputs from hidden inputs and hidden states.
-//   C   2 x 2 batch x gates x hidden^2 a step                     M   weights once a step, states
-// Winograd, FFT and kernels that keep the weights on the chip are left to the correction.
+//   C   2 x 2 batch x gates x hidden^2 a step      M   weights of the states once a step
+//   starts   half a start-up a step
+// FFT and kernels that keep the weights on the chip are left to the correction.
 #pragma once
 
 #include <cstdint>

@@ -72,7 +72,10 @@ constexpr std::array kConvolution{"batch",
                                   "waves_rounding",
                                   "pixels",
                                   "architecture",
-                                  "mixed",
+                                  "tile_waste",
+                                  "rate",
+                                  "padding",
+                                  "filter_width",
                                   "time_over_start",
                                   "compute_over_memory"};
 constexpr std::array kRnn{"hidden",
@@ -85,7 +88,7 @@ constexpr std::array kRnn{"hidden",
                           "weight_bytes_over_l2",
                           "tiles_per_sm",
                           "waves_rounding",
-                          "sequential",
+                          "rate",
                           "time_over_start",
                           "compute_over_memory"};
 
@@ -140,7 +143,7 @@ std::span<const char* const> features_of(LibraryKernel kernel) {
 double physical_time(const LibraryModel& model, const KernelEstimate& estimate) {
   const double compute = estimate.compute_s / model.compute_efficiency;
   const double memory = estimate.memory_s / model.memory_efficiency;
-  return model.start_up.value + std::max(compute, memory) +
+  return model.start_up.value * estimate.starts + std::max(compute, memory) +
          kLeastOverlap * std::min(compute, memory);
 }
 
@@ -172,7 +175,7 @@ Cost library_cost(const LibraryModel& model, const KernelEstimate& estimate, con
     cost.low = band.low, cost.high = band.high;
   }
   cost.time = Seconds(physical * factor);
-  cost.terms[static_cast<std::size_t>(Term::StartUp)] = model.start_up * factor;
+  cost.terms[static_cast<std::size_t>(Term::StartUp)] = model.start_up * (estimate.starts * factor);
   cost.terms[static_cast<std::size_t>(Term::Compute)] =
       Seconds(estimate.compute_s / model.compute_efficiency * factor);
   cost.terms[static_cast<std::size_t>(Term::Memory)] =

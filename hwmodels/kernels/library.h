@@ -1,7 +1,7 @@
 // Kernels of a library by shape: a roofline with few constants per device, and a learned
 // correction.
 //
-//   t = (t0 + max(C, M) + min(C, M) / 5) x residual(features)
+//   t = (starts t0 + max(C, M) + min(C, M) / 5) x residual(features)
 //   C = time of the FLOPs at the device's peak / compute efficiency, M = time of the bytes at its
 //       memory bandwidth / memory efficiency
 //
@@ -62,9 +62,10 @@ struct LibraryModel {
 
 /// What a shape asks of a device, before any constant.
 struct KernelEstimate {
-  static constexpr std::size_t kMostFeatures = 24;
+  static constexpr std::size_t kMostFeatures = 28;
   double compute_s = 0;  // its FLOPs at the dense peak of their format, as tiles lie on the SMs
   double memory_s = 0;   // its bytes at the memory bandwidth
+  double starts = 1;     // start-ups: more for what runs step by step
   std::array<float, kMostFeatures> features{};
   std::size_t count = 0;
 
