@@ -181,15 +181,11 @@ void merge_parallel(std::vector<Switch>& switches, std::vector<std::string>& not
   switches = std::move(kept);
 }
 
-struct Tree {
-  std::vector<std::vector<std::int32_t>> sizes;  // by height: nodes below each switch
-  std::int32_t nodes = 0;
-};
-
-Tree tree_of(const std::string& file, const std::vector<Switch>& switches,
-             std::vector<std::string>& notes) {
+// Refuses switches and nodes that stand twice; the switch of each name.
+std::map<std::string, std::size_t> indexed(const std::string& file,
+                                           const std::vector<Switch>& switches,
+                                           std::map<std::string, std::string>& node_of) {
   std::map<std::string, std::size_t> index;
-  std::map<std::string, std::string> node_of;
   for (std::size_t i = 0; i < switches.size(); ++i) {
     const Switch& s = switches[i];
     const auto [other, is_new] = index.emplace(s.name, i);
@@ -204,6 +200,18 @@ Tree tree_of(const std::string& file, const std::vector<Switch>& switches,
                 "name each node once");
     }
   }
+  return index;
+}
+
+struct Tree {
+  std::vector<std::vector<std::int32_t>> sizes;  // by height: nodes below each switch
+  std::int32_t nodes = 0;
+};
+
+Tree tree_of(const std::string& file, const std::vector<Switch>& switches,
+             std::vector<std::string>& notes) {
+  std::map<std::string, std::string> node_of;
+  const std::map<std::string, std::size_t> index = indexed(file, switches, node_of);
   std::map<std::string, std::string> parent;
   for (const Switch& s : switches) {
     for (const std::string& name : s.below) {

@@ -3,8 +3,9 @@
 //
 //   C   time of all tiles of up to 128 x 128 that mask and window leave, or of the longest row of
 //       tiles on one SM if that is more. An element of a tile takes 2 (d + dv) FLOPs (5/2 of it
-//       backward) and one exponential, of which an SM does 16 a clock cycle (Blackwell Ultra 32; CUDA C++ Programming Guide):
-//       where the matrix units are fast (Blackwell, fp8) these take half of the time. Kernels with
+//       backward) and one exponential, of which an SM does 16 a clock cycle (CUDA C++ Programming
+//       Guide; Blackwell Ultra 32): where the matrix units are fast these take half of the time.
+//       Kernels with
 //       the matrix instructions of Ampere reach a part of the peak of Hopper and Blackwell
 //   M   Q, O once, K and V once a sequence and key head (gradients too, backward); unfused: the
 //       scores eight times

@@ -97,7 +97,8 @@ TEST_P(Collective, InOneNodeIsARing) {
   // Bus bandwidth is what a link carries, less the latency's share.
   const double share = row.schedule.latency.value / expected;
   EXPECT_NEAR(row.bus_GBps * 1e9, bandwidth * (1 - share), 1e-6 * bandwidth);
-  EXPECT_LT(share, 0.02);
+  // Curves of nccl-tests count a slow start of their largest sizes as latency.
+  EXPECT_LT(share, 0.05);
 }
 
 INSTANTIATE_TEST_SUITE_P(ClosedForms, Collective,

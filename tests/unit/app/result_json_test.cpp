@@ -37,11 +37,13 @@ TEST(ResultJson, HasTheseKeys) {
                           "exposed_cp", "copy_stall", "bubble", "optimizer", "host"));
   EXPECT_THAT(keys(json["memory"]), ElementsAre("peak_allocated_bytes", "peak_reserved_bytes",
                                                 "peak_device_bytes", "by_role"));
-  EXPECT_THAT(keys(json["memory"]["by_role"][0]),
-              ElementsAre("role", "weights_bytes", "gradients_bytes", "optimizer_bytes",
-                          "activations_bytes", "temporary_bytes", "communication_bytes",
-                          "context_bytes", "peak_allocated_bytes", "peak_reserved_bytes",
-                          "peak_device_bytes", "peak_host_bytes", "capacity_bytes"));
+  EXPECT_THAT(
+      keys(json["memory"]["by_role"][0]),
+      ElementsAre("role", "weights_bytes", "gradients_bytes", "optimizer_bytes",
+                  "activations_bytes", "temporary_bytes", "communication_bytes", "context_bytes",
+                  "peak_allocated_bytes", "peak_reserved_bytes", "peak_device_bytes",
+                  "peak_host_bytes", "fragmentation", "allocator_segments", "allocator_retries",
+                  "out_of_memory", "capacity_bytes"));
   EXPECT_THAT(keys(json["engine"]),
               ElementsAre("tasks", "instructions", "flows", "simgrid_flows", "ranks",
                           "simulated_ranks", "bodies", "folded", "unfolded_because",

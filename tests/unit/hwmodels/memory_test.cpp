@@ -87,7 +87,7 @@ TEST(RuntimeMemory, CountsCommunicatorsThatCommunicate) {
   const MemoryCost cost = runtime_memory(a100, sizes);
   EXPECT_EQ(cost.communicators.value, 2 * (std::int64_t{230} << 20));
   EXPECT_DOUBLE_EQ(cost.reserved_over_allocated, 0.0);  // its allocator is replayed
-  EXPECT_EQ(cost.workspace.value, 8'519'680);  // PyTorch: 2 x 4096 KiB + 8 x 16 KiB
+  EXPECT_EQ(cost.workspace.value, 8'519'680);           // PyTorch: 2 x 4096 KiB + 8 x 16 KiB
 }
 
 // 2.851e9 parameters, 8 GPUs, one node (DeepSpeed's pull request 1536, GiB): ZeRO 2 2 P = 5.31

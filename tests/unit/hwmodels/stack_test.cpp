@@ -125,7 +125,8 @@ TEST_F(OwnStack, OneThatNobodyKnowsGetsWhatAllShareAndDefaultItselfNothing) {
     "unknown_stack": {
       "time_deviation": {"value": 0.2, "source": "a test", "kind": "assumed"},
       "factors": {"gemm_time": {"value": 3, "source": "a test", "kind": "assumed"}},
-      "factors_on": {"volta": {"gemm_time": {"value": 5, "source": "a test", "kind": "assumed"}}}}})";
+      "factors_on": {"volta": {
+        "gemm_time": {"value": 5, "source": "a test", "kind": "assumed"}}}}})";
   const Stack unknown = choose_stack(folder_ / "stacks", "nobody-knows-2025").stack;
   EXPECT_EQ(unknown.on(Architecture::Hopper).factor(Factor::Gemm), 3);
   EXPECT_EQ(unknown.on(Architecture::Volta).factor(Factor::Gemm), 5);
