@@ -90,7 +90,7 @@
 //     the second; with `accumulate` the last write is the sum over tokens, a bias gradient. To the
 //     interpreter 8- and 4-bit numbers are exact, scales 1, and a Hadamard transform, which the
 //     product over tokens undoes, the identity; and LAMB's trust ratio is 1.
-// 11. Frozen norms: NormBackward writes dx alone.
+// 11. Frozen norms: NormBackward writes dx alone. A second write of Gemm is memory held, no value.
 #pragma once
 
 #include <array>

@@ -688,6 +688,7 @@ bool reads_output(const Op& op, std::size_t index, std::size_t outputs) {
     return index < 3;
   }
   if (op.kind == OpKind::SgdStep) return index < 2;
+  if (op.kind == OpKind::Gemm) return op.accumulate && index == 0;
   if (op.kind == OpKind::Quantize) return op.accumulate && index + 1 == outputs;
   if (op.kind == OpKind::NormBackward || op.kind == OpKind::ActivationBackward) {
     return op.accumulate && index > 0;
