@@ -22,17 +22,6 @@ StackFactors read_factors(ConstantsFile& file, const std::string& group) {
   return factors;
 }
 
-std::map<Architecture, StackFactors> read_factors_on(ConstantsFile& file,
-                                                     const std::string& prefix) {
-  std::map<Architecture, StackFactors> out;
-  for (std::size_t a = 0; a < kArchitectures; ++a) {
-    const auto architecture = static_cast<Architecture>(a);
-    const std::string group = prefix + std::string(to_string(architecture));
-    if (file.has(group)) out[architecture] = read_factors(file, group);
-  }
-  return out;
-}
-
 // "a-b-c" starts with the family "a-b", "a-bc" does not.
 bool belongs_to(const std::string& wanted, const std::string& family) {
   if (!wanted.starts_with(family)) return false;
@@ -53,7 +42,11 @@ Stack load_stack(const std::filesystem::path& path) {
                      "write " + path.stem().string());
   }
   stack.factors = read_factors(file, "/factors");
-  stack.factors_on = read_factors_on(file, "/factors_on/");
+  for (std::size_t a = 0; a < kArchitectures; ++a) {
+    const auto architecture = static_cast<Architecture>(a);
+    const std::string group = "/factors_on/" + std::string(to_string(architecture));
+    if (file.has(group)) stack.factors_on[architecture] = read_factors(file, group);
+  }
   stack.reserved_over_allocated = file.number_or("/memory/reserved_over_allocated", 0.0);
   stack.allocator.expandable_segments =
       file.number_or("/memory/expandable_segments", 0.0, Range::NotNegative) > 0;
@@ -69,8 +62,6 @@ Stack load_stack(const std::filesystem::path& path) {
       Seconds(file.number("/host/collective_launch_us", Range::NotNegative) * 1e-6);
   stack.host.queue_depth = static_cast<std::int32_t>(file.number("/host/queue_depth"));
   stack.unknown_deviation = file.number_or("/unknown_stack/time_deviation", 0.0);
-  stack.unknown_factors = read_factors(file, "/unknown_stack/factors");
-  stack.unknown_factors_on = read_factors_on(file, "/unknown_stack/factors_on/");
   file.finish();
   stack.constants = file.constants();
   return stack;
@@ -116,11 +107,8 @@ StackChoice choose_stack(const std::filesystem::path& directory, const std::stri
   const std::string family = stack_family(names, wanted);
   if (!family.empty()) return {load(family), "", 0};
   const std::string chosen = nearest_stack_family(names, wanted);
-  Stack standard = load("default");
-  const double deviation = standard.unknown_deviation;
-  standard.factors = standard.unknown_factors;
-  standard.factors_on = standard.unknown_factors_on;
-  return {chosen == "default" ? std::move(standard) : load(chosen),
+  const double deviation = load("default").unknown_deviation;
+  return {load(chosen),
           "software stack \"" + wanted + "\" has no constants of its own; \"" + chosen +
               "\" is used, and the interval is wider for it",
           deviation};

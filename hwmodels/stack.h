@@ -56,10 +56,6 @@ struct Stack {
   /// In the file "default" alone, else 0: share of its time by which a run on a stack without
   /// constants of its own may be off, at 80 %.
   double unknown_deviation = 0;
-  /// Likewise there alone: factors for such runs, as `factors` and `factors_on`. A job that names
-  /// "default" itself gets none.
-  StackFactors unknown_factors = kNoFactors;
-  std::map<Architecture, StackFactors> unknown_factors_on;
   std::vector<Constant> constants;
 
   double factor(Factor f) const { return factors[static_cast<std::size_t>(f)]; }

@@ -22,10 +22,8 @@ using Json = nlohmann::ordered_json;
 using Where = std::optional<Architecture>;   // none: every architecture
 using Unit = std::pair<std::string, Where>;  // runs that share factors: family, architecture
 
-const std::string kUnknown = "(unknown)";  // the family of stacks that have none
-constexpr double kStep = 1.2;              // of a factor, where shares are taken
-constexpr double kStackWeight = 8;         // of all runs of a stack, among several stacks
-constexpr std::int32_t kLeastStacks = 5;   // fewer do not tell how wrong unknown stacks are
+constexpr double kStep = 1.2;             // of a factor, where shares are taken
+constexpr std::int32_t kLeastStacks = 5;  // fewer do not tell how wrong unknown stacks are
 
 double rounded(double value, double steps) { return std::round(value * steps) / steps; }
 
@@ -77,7 +75,6 @@ class Fit {
     add_stacks(fit);
     predict_other_stacks(fit);
     add_deviation(fit);
-    add_unknown(fit);
     return fit;
   }
 
@@ -216,70 +213,11 @@ class Fit {
     p.time_s = time_s;
   }
 
-  // Factors that all stacks but one share on an architecture, each stack weighing the same; of all
-  // architectures, where too few runs or a single stack are left.
-  struct Pooled {
-    StackFactors factors = kNoFactors;
-    std::int32_t runs = 0;
-    std::vector<std::string> families;
-  };
-  Pooled pooled(const std::string& without, const Where& where) const {
-    std::map<std::string, std::vector<LinearRun>> by_family;
-    for (const auto& [i, line] : lines_) {
-      const StackOrigin& origin = origins_[i];
-      if (origin.family == without || (where && origin.architecture != where)) continue;
-      by_family[origin.family].push_back(line);
-    }
-    std::vector<LinearRun> all;
-    Pooled out;
-    for (auto& [family, runs] : by_family) {
-      for (LinearRun& run : runs) {
-        run.weight = kStackWeight / static_cast<double>(std::max(runs.size(), kLeastRuns));
-        all.push_back(run);
-      }
-      out.families.push_back(family);
-    }
-    const bool enough = all.size() >= kLeastRuns && by_family.size() > 1;
-    if (!enough) return where ? pooled(without, std::nullopt) : Pooled{};
-    out.factors = factors_of(fit_factors(all));
-    out.runs = static_cast<std::int32_t>(all.size());
-    return out;
-  }
-
-  // What stacks that nobody knows get: one entry for all architectures, and one for each that has
-  // several stacks.
-  void add_unknown(StackFit& fit) const {
-    std::set<Where> wheres{std::nullopt};
-    for (const auto& [i, line] : lines_) wheres.insert(origins_[i].architecture);
-    const Pooled general = pooled("", std::nullopt);
-    for (const Where& where : wheres) {
-      const Pooled here = pooled("", where);
-      if (here.runs == 0 || (where && here.factors == general.factors)) continue;
-      FittedStack stack;
-      stack.family = kUnknown;
-      stack.architecture = where;
-      stack.groups = here.families;
-      stack.runs = here.runs;
-      stack.factors = here.factors;
-      fit.stacks.push_back(std::move(stack));
-    }
-  }
-
   StackFactors factors_of_family(const std::string& family, const Where& architecture) const {
     const std::optional<Unit> unit = unit_of(family, architecture);
     if (unit) return factors_of(fitted_.at(*unit));
     const Stack shipped = load_stack(stacks_ / (family + ".json"));
     return architecture ? shipped.on(*architecture).factors : shipped.factors;
-  }
-
-  // Factors of the nearest other family, or of all others together if none is near.
-  StackFactors other_factors(const StackOrigin& origin) {
-    if (origin.other_family != "default") {
-      return factors_of_family(origin.other_family, origin.architecture);
-    }
-    const auto [at, fresh] = others_.try_emplace({origin.family, origin.architecture});
-    if (fresh) at->second = pooled(origin.family, origin.architecture).factors;
-    return at->second;
   }
 
   void predict_other_stacks(StackFit& fit) {
@@ -288,8 +226,8 @@ class Fit {
     std::vector<std::size_t> asked;
     for (std::size_t i = 0; i < runs_.size(); ++i) {
       if (!predicted(i)) continue;
-      const StackOrigin& origin = origins_[i];
-      const StackFactors other = other_factors(origin);
+      const StackFactors other =
+          factors_of_family(origins_[i].other_family, origins_[i].architecture);
       if (other == kNoFactors) continue;
       requests.push_back({&runs_[i], what_if(other)});
       asked.push_back(i);
@@ -339,7 +277,6 @@ class Fit {
   std::map<Unit, std::vector<std::size_t>> units_;  // the runs of each
   std::map<std::size_t, LinearRun> lines_;          // of runs in units
   std::map<Unit, LogFactors> fitted_;
-  std::map<Unit, StackFactors> others_;  // factors of all families but one
 };
 
 Json constant(double value, const std::string& source) {
@@ -347,11 +284,9 @@ Json constant(double value, const std::string& source) {
 }
 
 Json factors_json(const FittedStack& stack) {
-  const bool unknown = stack.family == kUnknown;
   const std::string source =
-      fmt::format("fitted on {} runs ({} {}{}) by gputwin validate runs --fit-stacks", stack.runs,
-                  unknown ? "stacks" : "groups", fmt::join(stack.groups, ", "),
-                  unknown ? ", each weighing the same" : "");
+      fmt::format("fitted on {} runs (groups {}) by gputwin validate runs --fit-stacks", stack.runs,
+                  fmt::join(stack.groups, ", "));
   Json json = Json::object();
   for (std::size_t k = 0; k < kFactors; ++k) {
     if (stack.factors[k] == 1.0) continue;
@@ -390,7 +325,6 @@ void write_stack_factors(const StackFit& fit, const std::filesystem::path& direc
     }
   }
   for (const auto& [family, general] : factors) {
-    if (family == kUnknown) continue;
     const std::filesystem::path path = directory / (family + ".json");
     Json out{{"name", family}};
     if (!general.empty()) out["factors"] = general;
@@ -409,10 +343,6 @@ void write_stack_factors(const StackFit& fit, const std::filesystem::path& direc
                   "stack, every stack weighing the same: {} runs of {} stacks, by gputwin validate "
                   "runs --fit-stacks",
                   fit.deviation_runs, fit.deviation_stacks));
-  if (factors.contains(kUnknown)) standard["unknown_stack"]["factors"] = factors[kUnknown];
-  if (factors_on.contains(kUnknown)) {
-    standard["unknown_stack"]["factors_on"] = factors_on[kUnknown];
-  }
   write_json(directory / "default.json", standard);
 }
 

@@ -13,8 +13,7 @@
 
 namespace gputwin {
 
-/// Fitted factors of a family of stacks on one architecture, or on all. The family "(unknown)" is
-/// what stacks without a family get; its groups are the families it was fitted on.
+/// Fitted factors of a family of stacks on one architecture, or on all.
 struct FittedStack {
   std::string family;
   std::optional<Architecture> architecture;  // none: all
@@ -29,7 +28,7 @@ struct FittedStack {
 struct UnseenPredictions {
   std::vector<Prediction> no_factors;    // no stack has factors
   std::vector<Prediction> cross_fitted;  // factors without the run's fold; none: as no_factors
-  std::vector<Prediction> other_stack;   // factors of the nearest other family, or of all others
+  std::vector<Prediction> other_stack;   // factors of the nearest other family
 };
 
 struct StackFit {

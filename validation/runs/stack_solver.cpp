@@ -58,9 +58,7 @@ LogFactors fit_factors(std::span<const LinearRun> runs) {
     // log(predicted(x) / measured) = slope . x - offset.
     double offset = std::log(run.measured_s / run.predicted_s);
     for (std::size_t k = 0; k < kFactors; ++k) offset += slope[k] * run.at[k];
-    auto* loss = new ceres::ScaledLoss(new ceres::SoftLOneLoss(kRunError), run.weight,
-                                       ceres::TAKE_OWNERSHIP);
-    problem.AddResidualBlock(new Line(slope, offset), loss, x.data());
+    problem.AddResidualBlock(new Line(slope, offset), new ceres::SoftLOneLoss(kRunError), x.data());
   }
   for (std::size_t k = 0; k < kFactors; ++k) {
     LogFactors pull{};

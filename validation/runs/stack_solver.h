@@ -19,7 +19,6 @@ struct LinearRun {
   double measured_s = 0;
   double predicted_s = 0;  // with the factors `at`
   LogFactors at{};
-  double weight = 1;   // of its error, against those of other runs
   LogFactors share{};  // d log(predicted) / d log(factor): the part of the time a factor scales
 
   /// predicted_s exp(sum over k of share[k] (x[k] - at[k])): right to first order in x - at.

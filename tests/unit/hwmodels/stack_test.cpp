@@ -116,22 +116,5 @@ TEST_F(OwnStack, FactorsOfAnArchitectureReplaceTheGeneralOnes) {
   EXPECT_DOUBLE_EQ(add_time("h100-sxm-80gb", "slow"), 4 * add_time("h100-sxm-80gb", "default"));
 }
 
-// World: default states factor 3 for stacks that nobody knows, 5 of them on Volta.
-TEST_F(OwnStack, OneThatNobodyKnowsGetsWhatAllShareAndDefaultItselfNothing) {
-  std::ofstream(folder_ / "stacks" / "default.json") << R"({"name": "default",
-    "host": {"launch_us": {"value": 5, "source": "a test", "kind": "assumed"},
-             "collective_launch_us": {"value": 5, "source": "a test", "kind": "assumed"},
-             "queue_depth": {"value": 1024, "source": "a test", "kind": "assumed"}},
-    "unknown_stack": {
-      "time_deviation": {"value": 0.2, "source": "a test", "kind": "assumed"},
-      "factors": {"gemm_time": {"value": 3, "source": "a test", "kind": "assumed"}},
-      "factors_on": {"volta": {
-        "gemm_time": {"value": 5, "source": "a test", "kind": "assumed"}}}}})";
-  const Stack unknown = choose_stack(folder_ / "stacks", "nobody-knows-2025").stack;
-  EXPECT_EQ(unknown.on(Architecture::Hopper).factor(Factor::Gemm), 3);
-  EXPECT_EQ(unknown.on(Architecture::Volta).factor(Factor::Gemm), 5);
-  EXPECT_EQ(choose_stack(folder_ / "stacks", "default").stack.factor(Factor::Gemm), 1);
-}
-
 }  // namespace
 }  // namespace gputwin

@@ -57,21 +57,6 @@ TEST(StackSolver, RecoversPlantedFactors) {
   EXPECT_NEAR(factor(x, Factor::CollectiveInNode), 1.0, 0.01);
 }
 
-// World: a stack of 40 runs whose GEMMs take 1.5 times as long, and one of 8 at 1.0. Alone the many
-// win; with 1/5 of the weight each they balance, and the factor lies near sqrt(1.5) = 1.22.
-TEST(StackSolver, WeightsLetASmallStackSpeakAsLoudAsALargeOne) {
-  LogFactors slow{};
-  slow[static_cast<std::size_t>(Factor::Gemm)] = std::log(1.5);
-  std::vector<LinearRun> runs;
-  for (int n = 0; n < 48; ++n) {
-    runs.push_back(run_of("r" + std::to_string(n), "g", 0.9, 0, 0));
-    if (n < 40) runs.back().measured_s = runs.back().predicted(slow);
-  }
-  EXPECT_GT(factor(fit_factors(runs), Factor::Gemm), 1.4);
-  for (int n = 0; n < 40; ++n) runs[static_cast<std::size_t>(n)].weight = 0.2;
-  EXPECT_NEAR(factor(fit_factors(runs), Factor::Gemm), std::sqrt(1.5), 0.05);
-}
-
 // Shares and times may be taken at other factors than 1.
 TEST(StackSolver, RecoversThemFromAnotherPoint) {
   std::vector<LinearRun> runs = planted();
