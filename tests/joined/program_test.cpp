@@ -167,8 +167,9 @@ TEST(Program, MeasuresCollectives) {
   ASSERT_EQ(rows.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) {
     const json& row = rows[i];
-    EXPECT_THAT(keys(row), UnorderedElementsAre("size_bytes", "algorithm", "protocol", "time_us",
-                                                "algbw_GBps", "busbw_GBps", "flows"));
+    EXPECT_THAT(keys(row),
+                UnorderedElementsAre("size_bytes", "algorithm", "protocol", "time_us", "algbw_GBps",
+                                     "busbw_GBps", "flows", "low_us", "high_us", "link_share"));
     EXPECT_EQ(row["size_bytes"], 1048576 << i);
     const double algorithm = row["algbw_GBps"].get<double>();
     EXPECT_NEAR(row["busbw_GBps"].get<double>(), 1.75 * algorithm, 1e-9 * algorithm);
