@@ -56,7 +56,6 @@ Stack load_stack(const std::filesystem::path& path) {
       file.number_or("/memory/device_extra_GiB", 0.0) * 1024 * 1024 * 1024));
   stack.nvls = file.number_or("/nccl/nvls", 0.0) > 0;
   stack.benchmark = file.number_or("/nccl/measured_curves", 0.0) > 0;
-  stack.collective_call = Seconds(file.number_or("/nccl/call_us", 0.0) * 1e-6);
   stack.host.launch = Seconds(file.number("/host/launch_us", Range::NotNegative) * 1e-6);
   stack.host.collective_launch =
       Seconds(file.number("/host/collective_launch_us", Range::NotNegative) * 1e-6);

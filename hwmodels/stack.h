@@ -45,10 +45,9 @@ struct Stack {
   std::string name;
   StackFactors factors = kNoFactors;
   std::map<Architecture, StackFactors> factors_on;
-  bool nvls = false;          // lets NCCL reduce inside the NVLink switch
-  bool benchmark = false;     // nccl-tests itself: curves it measured go before equations
-  Seconds collective_call{};  // part of a collective's time before the device starts, if timed so
-  CollectiveCurves network;   // measured with this software on one network; mostly none
+  bool nvls = false;         // lets NCCL reduce inside the NVLink switch
+  bool benchmark = false;    // nccl-tests itself: curves it measured go before equations
+  CollectiveCurves network;  // measured with this software on one network; mostly none
   HostCost host{};
   AllocatorOptions allocator{};        // as its launch scripts set it
   double reserved_over_allocated = 0;  // of an allocator that is not PyTorch's; 0: it is

@@ -5,18 +5,12 @@ namespace gputwin {
 
 namespace {
 
-std::int64_t extent(const CsvTable& table, std::size_t row, const char* column) {
-  const std::int64_t value = table.integer(row, column);
-  if (value < 1) table.fail(row, column, "is no extent", "write 1 or more");
-  return value;
-}
-
 void read_heads(const CsvTable& table, std::size_t row, AttentionShape& shape) {
-  shape.batch = extent(table, row, "batch");
-  shape.queries = extent(table, row, "q_len");
-  shape.keys = extent(table, row, "kv_len");
-  shape.heads = extent(table, row, "hq");
-  shape.kv_heads = extent(table, row, "hkv");
+  shape.batch = table.extent(row, "batch");
+  shape.queries = table.extent(row, "q_len");
+  shape.keys = table.extent(row, "kv_len");
+  shape.heads = table.extent(row, "hq");
+  shape.kv_heads = table.extent(row, "hkv");
   if (shape.heads % shape.kv_heads != 0) {
     table.fail(row, "hkv", "does not divide the query heads", "each key head serves equally many");
   }
@@ -31,7 +25,7 @@ void read_serving(const CsvTable& table, std::size_t row, Sample& sample) {
   }
   shape.phase = phase == "prefill" ? AttentionShape::Phase::Prefill : AttentionShape::Phase::Decode;
   read_heads(table, row, shape);
-  shape.head_size = shape.value_size = extent(table, row, "head_dim");
+  shape.head_size = shape.value_size = table.extent(row, "head_dim");
   shape.window = static_cast<std::int64_t>(table.number_or(row, "window", 0));
   shape.dtype = table_dtype(table, row, "dtype");
   shape.kv_dtype = table_dtype(table, row, "kv_dtype");
@@ -47,8 +41,8 @@ void read_training(const CsvTable& table, std::size_t row, Sample& sample) {
   if (phase != "fwd" && phase != "bwd") table.fail(row, "phase", "is no phase", "fwd or bwd");
   shape.phase = phase == "fwd" ? AttentionShape::Phase::Forward : AttentionShape::Phase::Backward;
   read_heads(table, row, shape);
-  shape.head_size = extent(table, row, "d_qk");
-  shape.value_size = extent(table, row, "d_v");
+  shape.head_size = table.extent(row, "d_qk");
+  shape.value_size = table.extent(row, "d_v");
   shape.window = static_cast<std::int64_t>(table.number_or(row, "window", 0));
   shape.causal = table.text(row, "mask") != "no_mask";
   shape.dtype = shape.kv_dtype = table_dtype(table, row, "dtype");

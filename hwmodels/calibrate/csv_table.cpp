@@ -138,6 +138,14 @@ std::int64_t CsvTable::integer(std::size_t row, std::string_view column) const {
   return static_cast<std::int64_t>(value);
 }
 
+std::int64_t CsvTable::extent(std::size_t row, std::string_view column, std::int64_t least) const {
+  const std::int64_t value = integer(row, column);
+  if (value < least) {
+    fail(row, column, "is too small", "write " + std::to_string(least) + " or more");
+  }
+  return value;
+}
+
 void CsvTable::fail(std::size_t row, std::string_view column, const std::string& problem,
                     const std::string& fix) const {
   throw InputError(file_, line_pointer(lines_[row]) + ", column " + std::string(column),

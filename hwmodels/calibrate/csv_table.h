@@ -34,6 +34,8 @@ class CsvTable {
   /// As `number`; `absent` if the field is empty or the column missing.
   double number_or(std::size_t row, std::string_view column, double absent) const;
   std::int64_t integer(std::size_t row, std::string_view column) const;
+  /// A whole number of at least `least`: an extent or a count.
+  std::int64_t extent(std::size_t row, std::string_view column, std::int64_t least = 1) const;
 
   [[noreturn]] void fail(std::size_t row, std::string_view column, const std::string& problem,
                          const std::string& fix) const;

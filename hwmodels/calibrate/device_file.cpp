@@ -1,5 +1,8 @@
 #include "hwmodels/calibrate/device_file.h"
 
+#include <array>
+#include <charconv>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +15,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kLineWidth = 96;
+
+// A number with the fewest digits that give it back; the library's own writer may add some.
+std::string number_text(const Json& node) {
+  const double value = node.get<double>();
+  if (!node.is_number_float() || value == std::floor(value)) return node.dump();
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
 
 // Indented by one space a level; lists of numbers on as few lines as they need.
 void print(const Json& node, std::size_t depth, std::string& out) {
@@ -29,14 +40,15 @@ void print(const Json& node, std::size_t depth, std::string& out) {
     out += "[\n" + indent;
     std::size_t width = indent.size(), left = node.size();
     for (const Json& child : node) {
-      const std::string text = child.dump() + (--left > 0 ? "," : "");
+      const std::string text =
+          (child.is_number() ? number_text(child) : child.dump()) + (--left > 0 ? "," : "");
       if (width + text.size() > kLineWidth) out += "\n" + indent, width = indent.size();
       out += text + (left > 0 ? " " : "");
       width += text.size() + 1;
     }
     out += "\n" + std::string(depth, ' ') + "]";
   } else {
-    out += node.dump();
+    out += node.is_number() ? number_text(node) : node.dump();
   }
 }
 

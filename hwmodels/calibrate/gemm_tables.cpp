@@ -7,14 +7,11 @@ namespace gputwin {
 namespace {
 
 GemmShape plain_shape(const CsvTable& table, std::size_t row, DType dtype) {
-  GemmShape shape{.m = table.integer(row, "m"),
-                  .n = table.integer(row, "n"),
-                  .k = table.integer(row, "k"),
+  GemmShape shape{.m = table.extent(row, "m"),
+                  .n = table.extent(row, "n"),
+                  .k = table.extent(row, "k"),
                   .dtype = dtype,
                   .trans_b = true};
-  for (const char* column : {"m", "n", "k"}) {
-    if (table.integer(row, column) < 1) table.fail(row, column, "is no extent", "write 1 or more");
-  }
   shape.traffic = gemm_traffic(shape);
   return shape;
 }
@@ -42,8 +39,7 @@ void read_neusight(const CsvTable& table, std::size_t row, Sample& sample) {
   sample.group = table.text(row, "op");
   GemmShape shape = plain_shape(table, row, DType::F32);
   if (sample.group == "bmm") {
-    shape.batch = table.integer(row, "batch");
-    if (shape.batch < 1) table.fail(row, "batch", "is no count", "write 1 or more");
+    shape.batch = table.extent(row, "batch");
     shape.traffic = gemm_traffic(shape);
   } else {
     shape.m *= table.number_or(row, "batch", 1) > 1 ? table.integer(row, "batch") : 1;

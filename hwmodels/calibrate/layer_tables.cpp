@@ -6,15 +6,6 @@ namespace gputwin {
 
 namespace {
 
-std::int64_t extent(const CsvTable& table, std::size_t row, const char* column,
-                    std::int64_t least = 1) {
-  const std::int64_t value = table.integer(row, column);
-  if (value < least) {
-    table.fail(row, column, "is no extent", "write " + std::to_string(least) + " or more");
-  }
-  return value;
-}
-
 // "balanced", or "power_law_1.2": the exponent.
 double skew_of(const CsvTable& table, std::size_t row) {
   const std::string& text = table.text(row, "dist");
@@ -27,13 +18,13 @@ double skew_of(const CsvTable& table, std::size_t row) {
 }
 
 void read_moe(const CsvTable& table, std::size_t row, Sample& sample) {
-  MoeShape shape{.tokens = extent(table, row, "tokens"),
-                 .hidden = extent(table, row, "hidden"),
-                 .intermediate = extent(table, row, "inter"),
-                 .top_k = extent(table, row, "topk"),
-                 .experts = extent(table, row, "experts"),
-                 .tensor_parallel = extent(table, row, "tp"),
-                 .expert_parallel = extent(table, row, "ep")};
+  MoeShape shape{.tokens = table.extent(row, "tokens"),
+                 .hidden = table.extent(row, "hidden"),
+                 .intermediate = table.extent(row, "inter"),
+                 .top_k = table.extent(row, "topk"),
+                 .experts = table.extent(row, "experts"),
+                 .tensor_parallel = table.extent(row, "tp"),
+                 .expert_parallel = table.extent(row, "ep")};
   shape.skew = skew_of(table, row);
   shape.dtype = table_dtype(table, row, "dtype");
   const std::string& kernel = table.text(row, "kernel");
@@ -63,15 +54,15 @@ DType precision_of(const CsvTable& table, std::size_t row) {
 
 void read_convolution(const CsvTable& table, std::size_t row, Sample& sample) {
   ConvolutionShape shape;
-  shape.width = extent(table, row, "w"), shape.height = extent(table, row, "h");
-  shape.channels = extent(table, row, "c"), shape.batch = extent(table, row, "n");
-  shape.filters = extent(table, row, "k");
-  shape.filter_width = extent(table, row, "filt_w");
-  shape.filter_height = extent(table, row, "filt_h");
-  shape.pad_width = extent(table, row, "pad_w", 0);
-  shape.pad_height = extent(table, row, "pad_h", 0);
-  shape.stride_width = extent(table, row, "stride_w");
-  shape.stride_height = extent(table, row, "stride_h");
+  shape.width = table.extent(row, "w"), shape.height = table.extent(row, "h");
+  shape.channels = table.extent(row, "c"), shape.batch = table.extent(row, "n");
+  shape.filters = table.extent(row, "k");
+  shape.filter_width = table.extent(row, "filt_w");
+  shape.filter_height = table.extent(row, "filt_h");
+  shape.pad_width = table.extent(row, "pad_w", 0);
+  shape.pad_height = table.extent(row, "pad_h", 0);
+  shape.stride_width = table.extent(row, "stride_w");
+  shape.stride_height = table.extent(row, "stride_h");
   shape.phase = phase_of(table, row);
   shape.dtype = precision_of(table, row);
   sample.group = table.text(row, "precision") + " " + table.text(row, "phase");
@@ -79,9 +70,9 @@ void read_convolution(const CsvTable& table, std::size_t row, Sample& sample) {
 }
 
 void read_rnn(const CsvTable& table, std::size_t row, Sample& sample) {
-  RnnShape shape{.hidden = extent(table, row, "hidden"),
-                 .batch = extent(table, row, "batch"),
-                 .steps = extent(table, row, "steps")};
+  RnnShape shape{.hidden = table.extent(row, "hidden"),
+                 .batch = table.extent(row, "batch"),
+                 .steps = table.extent(row, "steps")};
   const std::string& cell = table.text(row, "cell");
   if (cell != "lstm" && cell != "gru" && cell != "rnn_vanilla") {
     table.fail(row, "cell", "is no known cell", "lstm, gru or rnn_vanilla");

@@ -7,10 +7,8 @@ namespace {
 
 void finish(const CsvTable& table, std::size_t row, const char* rows, const char* columns,
             PointwiseShape shape, Sample& sample) {
-  shape.rows = table.integer(row, rows);
-  shape.columns = table.integer(row, columns);
-  if (shape.rows < 1) table.fail(row, rows, "is no extent", "write 1 or more");
-  if (shape.columns < 1) table.fail(row, columns, "is no extent", "write 1 or more");
+  shape.rows = table.extent(row, rows);
+  shape.columns = table.extent(row, columns);
   shape.bytes *= static_cast<double>(shape.rows) * static_cast<double>(shape.columns);
   sample.query = shape;
 }

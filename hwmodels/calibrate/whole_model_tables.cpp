@@ -11,10 +11,8 @@ void read_whole_model(const CsvTable& table, std::size_t row, Sample& sample) {
   const std::string& mode = table.text(row, "mode");
   if (mode != "inf" && mode != "train") table.fail(row, "mode", "is no mode", "inf or train");
   shape.training = mode == "train";
-  shape.batch = table.integer(row, "batch");
-  shape.sequence = table.integer(row, "seqlen");
-  if (shape.batch < 1) table.fail(row, "batch", "is no batch", "write 1 or more");
-  if (shape.sequence < 1) table.fail(row, "seqlen", "is no length", "write 1 or more");
+  shape.batch = table.extent(row, "batch");
+  shape.sequence = table.extent(row, "seqlen");
   const std::string& option = table.text(row, "option");
   shape.fused = option == "fusion";
   // Several devices need a cluster, which this table does not describe.

@@ -629,7 +629,6 @@ CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device
     const double share = schedule.sm_share;
     schedule = send_schedule(setting, bytes);
     schedule.low = kLow, schedule.high = kHigh, schedule.sm_share = share;
-    schedule.latency += stack.collective_call;
     return schedule;
   } else {
     const Candidate best = choose(setting, kind, size, forced);
@@ -642,7 +641,6 @@ CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device
     add_edges(setting, kind, size, best, schedule);
   }
   apply_stack(setting, schedule);
-  schedule.latency += stack.collective_call;
   if (bytes <= kLatencyOnly) schedule.edges.clear();
   return schedule;
 }

@@ -44,7 +44,7 @@ struct StackKernels {
   // A 16-bit tensor of the weight's size is handed to autograd in place of the gradient that the
   // kernel has already added to the F32 one (Transformer Engine's get_dummy_wgrad, one by shape and
   // kept; Megatron's LinearWithGradAccumulationAndAsyncCommunication for the head).
-  bool weight_grad_placeholders = false;
+  bool dummy_weight_grads = false;
   Messages messages = Messages::OverlappedIfInterleaved;
   // Hybrid sharding: gradients are summed over the copies after the last micro-batch, not after
   // each.

@@ -137,8 +137,8 @@ void StageBuilder::linear_input_grad(const std::string& name, const View& dy, co
 void StageBuilder::linear_weight_grad(const std::string& name, const View& dy, const View& x,
                                       const View& dw, bool transposed) {
   std::vector<View> writes{dw};
-  if (kernels.weight_grad_placeholders && job.lora_rank == 0)
-    writes.push_back(placeholder(name, dw));
+  if (kernels.dummy_weight_grads && job.lora_rank == 0)
+    writes.push_back(dummy_weight_grad(name, dw));
   kernel_in(Phase::WeightGrad, name,
             {.kind = OpKind::Gemm,
              .dtype = gemm_dtype(x),
@@ -150,16 +150,16 @@ void StageBuilder::linear_weight_grad(const std::string& name, const View& dy, c
 }
 
 // Layers share one that stays, by shape; that of the head lives for its kernel.
-View StageBuilder::placeholder(const std::string& name, const View& dw) {
+View StageBuilder::dummy_weight_grad(const std::string& name, const View& dw) {
   View p;
   if (layer() == kHeadLayer) {
-    p = temporary(name + "_placeholder", dw.rows, dw.cols);
-  } else if (const auto known = placeholders_.find({dw.rows, dw.cols});
-             known != placeholders_.end()) {
+    p = temporary(name + "_dummy_grad", dw.rows, dw.cols);
+  } else if (const auto known = dummy_weight_grads_.find({dw.rows, dw.cols});
+             known != dummy_weight_grads_.end()) {
     p = known->second;
   } else {
-    p = lasting(name + "_placeholder", dw.rows, dw.cols, sizes.activation);
-    placeholders_[{dw.rows, dw.cols}] = p;
+    p = lasting(name + "_dummy_grad", dw.rows, dw.cols, sizes.activation);
+    dummy_weight_grads_[{dw.rows, dw.cols}] = p;
   }
   p.rows = p.cols = p.ld = 1;
   return p;

@@ -134,10 +134,10 @@ class StageBuilder {
            std::vector<View> reads, std::vector<View> writes);
 
   PlanBuilder& plan_;
-  View placeholder(const std::string& name, const View& dw);
+  View dummy_weight_grad(const std::string& name, const View& dw);
 
   Segment* segment_ = nullptr;
-  std::map<std::pair<std::int64_t, std::int64_t>, View> placeholders_;  // by rows, columns
+  std::map<std::pair<std::int64_t, std::int64_t>, View> dummy_weight_grads_;  // by rows, columns
   std::int32_t occurrence_ = 0;
 };
 

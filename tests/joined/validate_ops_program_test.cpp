@@ -54,6 +54,23 @@ TEST(ValidateOps, RefusesForeignTables) {
   EXPECT_THAT(out.text, HasSubstr("is the header of no known table"));
 }
 
+// The shipped constants come out of the tables that the repository keeps, to the byte.
+TEST(Calibrate, RefittingGivesTheShippedFiles) {
+  const ScratchFolder folder("refit");
+  const auto shipped = std::filesystem::path(GPUTWIN_SOURCE_DIR) / "hwmodels";
+  const auto fresh = folder.path() / "hwmodels";
+  std::filesystem::copy(shipped, fresh, std::filesystem::copy_options::recursive);
+  std::filesystem::remove_all(fresh / "residuals");
+  std::filesystem::remove_all(fresh / "collectives" / "curves");
+  const ProgramOutput out =
+      run_command(kProgram + "calibrate '" + shipped.string() + "'/measurements/*.csv.gz --all '" +
+                  fresh.string() + "' 2>&1");
+  ASSERT_EQ(out.exit_code, 0) << out.text;
+  const ProgramOutput difference =
+      run_command("diff -rq '" + shipped.string() + "' '" + fresh.string() + "'");
+  EXPECT_EQ(difference.text, "");
+}
+
 TEST(Calibrate, RefusesATableWithoutTheDeviceAndLeavesNoFile) {
   const ScratchFolder folder("calibrate");
   const std::string file = table(folder, "gpu,dtype,m,n,k,time_us\na100_sxm,bfloat16,64,64,64,6\n");

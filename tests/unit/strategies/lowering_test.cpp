@@ -201,7 +201,7 @@ TEST(Lowering, ZeroOneShardsTheOptimizer) {
   EXPECT_EQ(of_kind(OpKind::ReduceScatter), of_kind(OpKind::AdamStep));
   std::int64_t bucket_bytes = 0, master_bytes = 0;
   for (const Buffer& b : plan.buffers) {
-    if (b.name.find("_placeholder") != std::string::npos) continue;  // of fused gradients
+    if (b.name.find("_dummy_grad") != std::string::npos) continue;  // of fused gradients
     if (b.memory == MemoryClass::Weights) bucket_bytes += b.bytes.value;
     if (b.name.find("master") != std::string::npos) master_bytes += b.bytes.value;
   }

@@ -28,13 +28,13 @@ Plan plan_with(const Layout& layout, std::int64_t micro_batches) {
   return plan_of(tiny_gpt(), layout, tiny_job(layout.dp * micro_batches));
 }
 
-// Placeholders of fused weight gradients, one for each shape, are no parameters.
+// Dummies of fused weight gradients, one for each shape, are no parameters.
 std::map<MemoryClass, std::int64_t> persistent_bytes(const Plan& plan) {
   std::map<MemoryClass, std::int64_t> bytes;
   for (const BufferId id : plan.programs[0].buffers) {
     const Buffer& b = plan.buffers[id.value];
-    const bool placeholder = b.name.find("_placeholder") != std::string::npos;
-    if (b.persistent && !placeholder) bytes[b.memory] += b.bytes.value;
+    const bool dummy = b.name.find("_dummy_grad") != std::string::npos;
+    if (b.persistent && !dummy) bytes[b.memory] += b.bytes.value;
   }
   return bytes;
 }
