@@ -51,6 +51,71 @@ void read_vidur(const CsvTable& table, std::size_t row, Sample& sample) {
   finish(table, row, std::move(query), sample);
 }
 
+// Blink-GPU on the nodes of Snellius: four GPUs a node, MPI through the host or CUDA-aware, NCCL,
+// or copies over NVLink. A ping-pong is one way; several run between all pairs of two nodes.
+void read_snellius(const CsvTable& table, std::size_t row, Sample& sample) {
+  constexpr std::int32_t kPerNode = 4;
+  const std::string& pattern = table.text(row, "pattern");
+  CollectiveRow query;
+  query.system = table.text(row, "system") + "-" + table.text(row, "gpu");
+  query.env = table.text(row, "impl");
+  query.nodes = table.text(row, "placement") == "multinode" ? 2 : 1;
+  query.ranks = kPerNode * query.nodes;
+  query.bytes = static_cast<double>(table.extent(row, "size_bytes"));
+  if (pattern.ends_with("pingpong")) {
+    query.ranks = 2;
+    query.collective = "sendrecv";
+    if (pattern.starts_with("multi")) query.env += " multi";
+  } else {
+    query.collective = pattern == "allreduce" ? "all_reduce" : pattern;
+  }
+  sample.group = pattern + ", " + table.text(row, "impl");
+  sample.library = query.env;
+  sample.query = std::move(query);
+}
+
+// What a command of OSU's benchmarks says about the run, in the words that change times.
+std::string osu_setting(const std::string& context) {
+  std::string setting;
+  for (const char* word : {"no-cxi", "wo-cxi", "neither", "gdrcopy only", "GPUDirectRDMA only",
+                           "gdrcopy", "EESSI", "PrgEnv-cray"}) {
+    if (context.find(word) == std::string::npos) continue;
+    setting = word;
+    break;
+  }
+  return setting == "wo-cxi" ? "no-cxi" : setting;
+}
+
+// OSU micro-benchmarks between two ranks (or all to all): microseconds, or MB/s turned into the
+// time of one message.
+void read_osu(const CsvTable& table, std::size_t row, Sample& sample) {
+  constexpr double kMega = 1e6;
+  const std::string &test = table.text(row, "test"), &context = table.text(row, "context");
+  CollectiveRow query;
+  query.system = sample.device.empty() ? table.text(row, "system") : sample.device;
+  query.nodes = context.find("-N1") != std::string::npos ? 1 : 2;
+  query.ranks = 2;
+  query.bytes = static_cast<double>(table.extent(row, "size_bytes"));
+  query.collective = "sendrecv";
+  if (test.starts_with("All-to-All")) {
+    constexpr std::int32_t kPerNode = 4;
+    query.ranks = kPerNode * query.nodes;
+    query.collective = "alltoall";
+  }
+  const bool bandwidth = table.text(row, "unit") == "MB/s";
+  query.env = std::string(table.text(row, "cuda") == "1" ? "device" : "host");
+  query.env += test.starts_with("Bi-") ? " both ways" : bandwidth ? " stream" : " single";
+  if (const std::string setting = osu_setting(context); !setting.empty()) {
+    query.env += " " + setting;
+  }
+  if (bandwidth && sample.time.value > 0) {
+    sample.time = Seconds(query.bytes / (table.number(row, "value") * kMega));
+  }
+  sample.group = test + (table.text(row, "cuda") == "1" ? ", device" : ", host");
+  sample.library = "osu";
+  sample.query = std::move(query);
+}
+
 }  // namespace
 
 std::vector<TableFormat> collective_formats() {
@@ -74,7 +139,21 @@ std::vector<TableFormat> collective_formats() {
            .seconds_per_unit = 1e-6,
            .shape_columns = {"collective", "size_bytes"},
            .other_columns = {"nranks", "ranks_per_node"},
-           .read = read_vidur}};
+           .read = read_vidur},
+          {.name = "p2p_snellius_blink",
+           .device_column = "gpu",
+           .time_column = "time_us_median",
+           .seconds_per_unit = 1e-6,
+           .shape_columns = {"pattern", "impl", "placement", "size_bytes"},
+           .other_columns = {"system"},
+           .read = read_snellius},
+          {.name = "osu_p2p",
+           .device_column = "system",
+           .time_column = "value",
+           .seconds_per_unit = 1e-6,
+           .shape_columns = {"test", "cuda", "context", "size_bytes"},
+           .other_columns = {"unit"},
+           .read = read_osu}};
 }
 
 }  // namespace gputwin

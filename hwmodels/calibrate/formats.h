@@ -12,6 +12,7 @@ std::vector<TableFormat> attention_formats();
 std::vector<TableFormat> pointwise_formats();
 std::vector<TableFormat> whole_model_formats();
 std::vector<TableFormat> collective_formats();
+std::vector<TableFormat> exchange_formats();  // all-reduce and experts of serving stacks
 std::vector<TableFormat> layer_formats();  // experts, convolutions, recurrent layers
 
 }  // namespace gputwin

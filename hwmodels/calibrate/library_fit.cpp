@@ -29,11 +29,14 @@ struct Estimate {
   Answer operator()(const GemmQuery&) const { return std::nullopt; }
   Answer operator()(const WholeModelShape&) const { return std::nullopt; }
   Answer operator()(const CollectiveRow&) const { return std::nullopt; }
+  Answer operator()(const PromptPassShape& s) const { return of(LibraryKernel::PromptPass, s); }
   Answer operator()(const AttentionShape& s) const { return of(kernel_of(s), s); }
   Answer operator()(const MoeShape& s) const { return of(LibraryKernel::Moe, s); }
   Answer operator()(const PointwiseShape& s) const { return of(s.kind, s); }
   Answer operator()(const ConvolutionShape& s) const { return of(LibraryKernel::Convolution, s); }
   Answer operator()(const RnnShape& s) const { return of(LibraryKernel::Rnn, s); }
+  Answer operator()(const AllReduceShape& s) const { return of(kernel_of(s), s); }
+  Answer operator()(const ExpertExchangeShape& s) const { return of(kernel_of(s), s); }
 
   template <class Shape>
   Answer of(LibraryKernel kernel, const Shape& shape) const {

@@ -32,10 +32,19 @@ struct Predict {
   Answer operator()(const PointwiseShape& s) const { return known(pointwise_cost(device, s)); }
   Answer operator()(const ConvolutionShape& s) const { return known(convolution_cost(device, s)); }
   Answer operator()(const RnnShape& s) const { return known(rnn_cost(device, s)); }
+  Answer operator()(const AllReduceShape& s) const { return known(all_reduce_cost(device, s)); }
+  Answer operator()(const ExpertExchangeShape& s) const {
+    return known(expert_exchange_cost(device, s));
+  }
 
   Answer operator()(const WholeModelShape& s) const {
     if (s.layers == 0) return std::string("the model, or a pass on several devices, is not known");
     return known(whole_model_cost(device, s));
+  }
+
+  Answer operator()(const PromptPassShape& s) const {
+    if (s.layers == 0) return std::string("the model is not known");
+    return known(prompt_pass_cost(device, s));
   }
 
   Answer operator()(const CollectiveRow&) const {

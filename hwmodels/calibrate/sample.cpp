@@ -47,7 +47,7 @@ const std::vector<TableFormat>& table_formats() {
   static const std::vector<TableFormat> formats = [] {
     std::vector<TableFormat> all;
     for (const auto family : {gemm_formats, attention_formats, pointwise_formats, layer_formats,
-                              whole_model_formats, collective_formats}) {
+                              exchange_formats, whole_model_formats, collective_formats}) {
       for (TableFormat& format : family()) all.push_back(std::move(format));
     }
     return all;

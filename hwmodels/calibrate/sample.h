@@ -11,9 +11,11 @@
 #include "hwmodels/device_aliases.h"
 #include "hwmodels/kernels/attention_shape.h"
 #include "hwmodels/kernels/convolution.h"
+#include "hwmodels/kernels/exchange.h"
 #include "hwmodels/kernels/gemm.h"
 #include "hwmodels/kernels/moe.h"
 #include "hwmodels/kernels/pointwise.h"
+#include "hwmodels/kernels/prompt_pass.h"
 #include "hwmodels/kernels/whole_model.h"
 #include "sim/core/units.h"
 
@@ -26,7 +28,8 @@ struct GemmQuery {
 
 /// What a row asks the models: one alternative per kind of operation.
 using Query = std::variant<GemmQuery, AttentionShape, MoeShape, PointwiseShape, ConvolutionShape,
-                           RnnShape, WholeModelShape, CollectiveRow>;
+                           RnnShape, AllReduceShape, ExpertExchangeShape, WholeModelShape,
+                           PromptPassShape, CollectiveRow>;
 
 struct Sample {
   std::size_t line = 0;     // of the file

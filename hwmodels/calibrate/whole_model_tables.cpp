@@ -1,4 +1,5 @@
 #include "hwmodels/calibrate/formats.h"
+#include "hwmodels/kernels/prompt_pass.h"
 #include "hwmodels/kernels/whole_model.h"
 
 namespace gputwin {
@@ -21,6 +22,17 @@ void read_whole_model(const CsvTable& table, std::size_t row, Sample& sample) {
   sample.query = shape;
 }
 
+// Prompts of Splitwise's table, vLLM: the time until the first token.
+void read_prompt(const CsvTable& table, std::size_t row, Sample& sample) {
+  PromptPassShape shape = served_model(table.text(row, "model"));
+  shape.tensor_parallel = static_cast<std::int32_t>(table.extent(row, "tensor_parallel"));
+  shape.batch = table.extent(row, "batch_size");
+  shape.prompt = table.extent(row, "prompt_size");
+  sample.group = table.text(row, "model");
+  sample.library = "vllm";
+  sample.query = shape;
+}
+
 }  // namespace
 
 std::vector<TableFormat> whole_model_formats() {
@@ -30,7 +42,14 @@ std::vector<TableFormat> whole_model_formats() {
            .seconds_per_unit = 1e-3,
            .shape_columns = {"model_name", "seqlen", "batch", "mode"},
            .other_columns = {"option"},
-           .read = read_whole_model}};
+           .read = read_whole_model},
+          {.name = "e2e_infer_splitwise",
+           .device_column = "hardware",
+           .time_column = "prompt_time",
+           .seconds_per_unit = 1e-3,
+           .shape_columns = {"model", "tensor_parallel", "prompt_size", "batch_size"},
+           .other_columns = {},
+           .read = read_prompt}};
 }
 
 }  // namespace gputwin

@@ -91,6 +91,29 @@ constexpr std::array kRnn{"hidden",
                           "rate",
                           "time_over_start",
                           "compute_over_memory"};
+constexpr std::array kAllReduce{"bytes",  "ranks",        "framework",       "version",
+                                "device", "architecture", "time_over_start", "compute_over_memory"};
+constexpr std::array kExperts{"tokens",
+                              "hidden",
+                              "top_k",
+                              "experts",
+                              "sms",
+                              "nodes",
+                              "ranks",
+                              "combine",
+                              "version",
+                              "copies",
+                              "bytes",
+                              "architecture",
+                              "time_over_start",
+                              "compute_over_memory"};
+constexpr std::array kPromptPass{"tokens",
+                                 "prompt",
+                                 "batch",
+                                 "tensor_parallel",
+                                 "hidden",
+                                 "time_over_start",
+                                 "compute_over_memory"};
 
 }  // namespace
 
@@ -113,6 +136,11 @@ const char* to_string(LibraryKernel kernel) {
     case LibraryKernel::Norm: return "norm";
     case LibraryKernel::Convolution: return "convolution";
     case LibraryKernel::Rnn: return "rnn";
+    case LibraryKernel::AllReduceGraph: return "all_reduce_graph";
+    case LibraryKernel::AllReduceEager: return "all_reduce_eager";
+    case LibraryKernel::ExpertsLowLatency: return "experts_low_latency";
+    case LibraryKernel::ExpertsNormal: return "experts_normal";
+    case LibraryKernel::PromptPass: return "prompt_pass";
   }
   return "";
 }
@@ -136,6 +164,11 @@ std::span<const char* const> features_of(LibraryKernel kernel) {
     case LibraryKernel::Norm: return kPointwise;
     case LibraryKernel::Convolution: return kConvolution;
     case LibraryKernel::Rnn: return kRnn;
+    case LibraryKernel::AllReduceGraph:
+    case LibraryKernel::AllReduceEager: return kAllReduce;
+    case LibraryKernel::ExpertsLowLatency:
+    case LibraryKernel::ExpertsNormal: return kExperts;
+    case LibraryKernel::PromptPass: return kPromptPass;
   }
   return {};
 }

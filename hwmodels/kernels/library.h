@@ -6,10 +6,11 @@
 //       memory bandwidth / memory efficiency
 //
 // What C, M and the features are stands with each kind: attention_shape.h, moe.h, convolution.h,
-// rnn.h, pointwise.h. t0 and the two efficiencies belong to a device, the correction to an
-// architecture (or to all, where few devices were measured); both are fitted by gputwin calibrate
-// on tables of measured times. Used where a library's own kernels are asked for; kernels of a
-// training plan have their models in gemm.h, attention.h and memory_bound.h.
+// rnn.h, pointwise.h, exchange.h,
+// prompt_pass.h. t0 and the two efficiencies belong to a device, the correction to
+// an architecture (or to all, where few devices were measured); both are fitted by gputwin
+// calibrate on tables of measured times. Used where a library's own kernels are asked for; kernels
+// of a training plan have their models in gemm.h, attention.h and memory_bound.h.
 #pragma once
 
 #include <array>
@@ -40,9 +41,14 @@ enum class LibraryKernel : std::uint8_t {
   Quantize,
   Norm,
   Convolution,
-  Rnn
+  Rnn,
+  AllReduceGraph,
+  AllReduceEager,
+  ExpertsLowLatency,
+  ExpertsNormal,
+  PromptPass
 };
-inline constexpr std::size_t kLibraryKernels = 17;
+inline constexpr std::size_t kLibraryKernels = 22;
 
 /// The word of data files: "attention_prefill", …
 const char* to_string(LibraryKernel kernel);

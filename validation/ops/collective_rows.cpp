@@ -76,7 +76,10 @@ std::string curves_of(const CollectiveRow& row) {
     return row.version == "2.23" ? "networks/" + system + "-nccl-2.23" : "curves/" + node->second;
   }
   std::string name = system;
-  const bool settings = system == "alps-gh200" || system == "polaris-a100";
+  // Systems that were measured with several settings.
+  const bool settings = system.starts_with("alps-") || system.starts_with("snellius-") ||
+                        system == "polaris-a100" || system == "juliet-ib-mlx5" ||
+                        system == "olivia-gh200";
   if (settings && !row.env.empty()) name += "-" + slug(row.env);
   if (system == "polaris-a100") name += "-" + row.version.substr(0, row.version.find('.', 2));
   return "networks/" + name;

@@ -96,6 +96,58 @@ TEST(TableFormat, IsRecognisedByItsColumnsInAnyOrderWithOthersBeside) {
   EXPECT_EQ(gemm.shape.k, 3);
 }
 
+// What a row of each further kind of table asks, in one line each.
+TEST(TableFormat, ReadsExchangesOfServingStacks) {
+  const auto reduce = samples(
+      "gpu,framework,version,backend,nranks,size_bytes,time_us\n"
+      "h100_sxm,sglang,0.5.10,sglang_eager,4,512,20\n");
+  const auto& all_reduce = std::get<AllReduceShape>(reduce.at(0).query);
+  EXPECT_TRUE(all_reduce.eager);
+  EXPECT_EQ(all_reduce.ranks, 4);
+  EXPECT_EQ(all_reduce.bytes, 512);
+  const std::string header =
+      "gpu,version,mode,phase,nnodes,hidden,tokens,topk,experts,sms,time_us\n";
+  const auto experts = samples(header + "h100_sxm,0.5.12,ll,combine,2,7168,64,8,256,,30\n");
+  const auto& exchange = std::get<ExpertExchangeShape>(experts.at(0).query);
+  EXPECT_TRUE(exchange.low_latency && exchange.combine);
+  EXPECT_EQ(exchange.nodes, 2);
+  EXPECT_EQ(exchange.sms, 0);
+  EXPECT_THAT(refusal(header + "h100_sxm,0.5.12,fast,combine,1,7168,64,8,256,,30\n"),
+              HasSubstr("column mode: fast"));
+}
+
+TEST(TableFormat, ReadsMessagesBetweenRanksAsTimes) {
+  // 1,000,000 bytes at 2,000 MB/s take 500 us; latencies are given in us.
+  const auto osu = samples(
+      "system,test,cuda,context,size_bytes,value,unit\n"
+      "alps_gh200_slingshot11,Bandwidth,0,srun -N2 "
+      "--environment=omb-ompi-no-cxi,1000000,2000,MB/s\n"
+      "alps_gh200_slingshot11,Latency,1,osu_latency -N1,8,3,us\n");
+  EXPECT_DOUBLE_EQ(osu.at(0).time.value, 500e-6);
+  EXPECT_EQ(std::get<CollectiveRow>(osu[0].query).env, "host stream no-cxi");
+  EXPECT_EQ(std::get<CollectiveRow>(osu[0].query).nodes, 2);
+  EXPECT_EQ(std::get<CollectiveRow>(osu[0].query).system, "alps-gh200");
+  EXPECT_DOUBLE_EQ(osu.at(1).time.value, 3e-6);
+  EXPECT_EQ(std::get<CollectiveRow>(osu[1].query).nodes, 1);
+  const auto blink = samples(
+      "system,gpu,pattern,impl,placement,size_bytes,time_us_median\n"
+      "snellius,A100,multi_pingpong,Nccl,multinode,64,9\n"
+      "snellius,H100,alltoall,Nvlink,singlenode,64,9\n");
+  const auto& pairs = std::get<CollectiveRow>(blink.at(0).query);
+  EXPECT_EQ(pairs.collective + "/" + pairs.env, "sendrecv/Nccl multi");
+  EXPECT_EQ(std::get<CollectiveRow>(blink.at(1).query).ranks, 4);
+}
+
+TEST(TableFormat, ReadsPromptsOfServedModels) {
+  const auto rows = samples(
+      "hardware,model,tensor_parallel,prompt_size,batch_size,prompt_time\n"
+      "a100-80gb,bloom-176b,8,512,2,286.8\n");
+  const auto& prompt = std::get<PromptPassShape>(rows.at(0).query);
+  EXPECT_EQ(prompt.layers, 70);
+  EXPECT_EQ(prompt.tensor_parallel, 8);
+  EXPECT_DOUBLE_EQ(rows[0].time.value, 0.2868);
+}
+
 TEST(TableFormat, AnUnknownHeaderNamesTheNearestOne) {
   EXPECT_THAT(refusal("gpu,dtype,m,n,time_us\n"),
               HasSubstr("nearest: gemm_aiconfigurator, which also has k"));
