@@ -1,6 +1,7 @@
 #include "hwmodels/flops.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace gputwin {
 
@@ -11,13 +12,25 @@ struct LayerFlops {
   double linear = 0.0, attention = 0.0;
 };
 
-LayerFlops layer_flops(const Transformer& model, double s, FlopsConvention convention) {
+LayerFlops layer_flops(const Transformer& model, std::int64_t index, double s,
+                       FlopsConvention convention) {
   const double h = static_cast<double>(model.hidden);
-  const double weights = h * static_cast<double>(model.qkv_width()) +
-                         static_cast<double>(model.query_width()) * h +
-                         h * static_cast<double>(model.fc1_width() + model.ffn);
-  const double pairs = convention == FlopsConvention::Megatron ? s * s : s * (s + 1.0) / 2.0;
-  return {2.0 * s * weights, 4.0 * pairs * static_cast<double>(model.query_width())};
+  const double products = is_gated(model.activation) ? 3.0 : 2.0;
+  double weights = static_cast<double>(model.attention_weights()) +
+                   h * products * static_cast<double>(model.ffn_of(index));
+  if (model.has_experts(index)) {
+    // Of the experts a token goes through those it is sent to.
+    weights += static_cast<double>(model.moe.top_k * model.expert_parameters()) +
+               h * static_cast<double>(model.moe.experts);
+  }
+  double pairs = convention == FlopsConvention::Megatron ? s * s : s * (s + 1.0) / 2.0;
+  const double window = static_cast<double>(model.window_of(index));
+  if (window > 0 && window < s) {
+    pairs = convention == FlopsConvention::Megatron ? s * window
+                                                    : window * (s - (window - 1.0) / 2.0);
+  }
+  const auto widths = static_cast<double>(model.query_width() + model.context_width());
+  return {2.0 * s * weights, 2.0 * pairs * widths};
 }
 
 // Low-rank adapters of one layer: thin products of rank r beside qkv, proj, fc1 and fc2.
@@ -30,23 +43,21 @@ double adapter_flops(const Transformer& model, double s, const Job& job) {
   return 2.0 * s * rank * widths;
 }
 
-// Layers whose whole forward pass runs twice.
-double fully_recomputed_layers(const Transformer& model, const Layout& layout) {
-  switch (layout.recompute) {
-    case Recompute::None:
-    case Recompute::Selective: return 0.0;
-    case Recompute::Full: return static_cast<double>(model.layers);
-    case Recompute::Block: {
-      double layers = 0.0;
-      const std::vector<std::int32_t> per_chunk = layout.layers_per_chunk(model.layers);
-      for (std::size_t c = 0; c < per_chunk.size(); ++c) {
-        const std::int32_t stage = static_cast<std::int32_t>(c) % layout.pp;
-        layers += std::min(per_chunk[c], layout.recomputed_layers(stage));
-      }
-      return layers;
+// True for layers whose whole forward pass runs twice.
+std::vector<bool> recomputed_layers(const Transformer& model, const Layout& layout) {
+  const auto layers = static_cast<std::size_t>(model.layers);
+  if (layout.recompute != Recompute::Block) {
+    return std::vector<bool>(layers, layout.recompute == Recompute::Full);
+  }
+  std::vector<bool> again;
+  const std::vector<std::int32_t> per_chunk = layout.layers_per_chunk(model.layers);
+  for (std::size_t c = 0; c < per_chunk.size(); ++c) {
+    const std::int32_t stage = static_cast<std::int32_t>(c) % layout.pp;
+    for (std::int32_t l = 0; l < per_chunk[c]; ++l) {
+      again.push_back(l < layout.recomputed_layers(stage));
     }
   }
-  return 0.0;
+  return again;
 }
 
 }  // namespace
@@ -55,17 +66,24 @@ IterationFlops iteration_flops(const Transformer& model, const Job& job, const L
                                FlopsConvention convention) {
   const double s = static_cast<double>(job.sequence);
   const double samples = static_cast<double>(job.global_batch);
-  const LayerFlops layer = layer_flops(model, s, convention);
+  const std::vector<bool> recomputed = recomputed_layers(model, layout);
+  LayerFlops all_layers;
+  double again = 0.0;
+  for (std::int64_t l = 0; l < model.layers; ++l) {
+    const LayerFlops layer = layer_flops(model, l, s, convention);
+    all_layers.linear += layer.linear;
+    all_layers.attention += layer.attention;
+    if (recomputed.at(static_cast<std::size_t>(l))) again += layer.linear + layer.attention;
+  }
+  if (layout.recompute == Recompute::Selective) again = all_layers.attention;
   const double layers = static_cast<double>(model.layers);
   const double head =
       2.0 * s * static_cast<double>(model.hidden) * static_cast<double>(model.vocab);
   const double adapters = layers * adapter_flops(model, s, job);
-  const double forward = layers * (layer.linear + layer.attention) + head + adapters;
+  const double forward = all_layers.linear + all_layers.attention + head + adapters;
   // Frozen weights have no gradients: their backward pass is the input's alone.
-  const double frozen = job.lora_rank > 0 ? layers * layer.linear + head : 0.0;
+  const double frozen = job.lora_rank > 0 ? all_layers.linear + head : 0.0;
   const double all = 3.0 * forward - frozen;
-  double again = fully_recomputed_layers(model, layout) * (layer.linear + layer.attention);
-  if (layout.recompute == Recompute::Selective) again = layers * layer.attention;
   return {Flops(samples * all), Flops(samples * (all + again))};
 }
 

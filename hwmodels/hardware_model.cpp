@@ -29,6 +29,23 @@ Cost gemm(const Device& device, const Op& op, Bytes read, Bytes written) {
   return gemm_cost(device, shape);
 }
 
+// The products of all experts as one: rows padded to tiles for each expert. Of a weight gradient the
+// rows are the reduction dimension, and the outputs of the experts lie below each other.
+Cost grouped_gemm(const Device& device, const Op& op, Bytes read, Bytes written) {
+  const auto [g, m, n, k, u0, u1] = op.dims;
+  constexpr std::int64_t kLeast = 16, kMost = 128;
+  std::int64_t tile = kLeast;
+  while (tile < kMost && tile < m) tile *= 2;
+  const std::int64_t rows = (m + tile - 1) / tile * tile;
+  GemmShape shape{.m = g * rows, .n = n, .k = k, .dtype = op.dtype};
+  shape.trans_a = op.trans_a;
+  shape.trans_b = op.trans_b;
+  shape.traffic = read + written + (op.accumulate ? written : Bytes(0));
+  Cost cost = gemm_cost(device, shape);
+  cost.model = "grouped gemm: rows of each group padded to tiles, as one gemm";
+  return cost;
+}
+
 Stack adjusted(Stack stack, const Adjustments& adjustments) {
   if (!adjustments.stack_factors) stack.factors = kNoFactors;
   for (std::size_t f = 0; f < kFactors; ++f) stack.factors[f] *= adjustments.times[f];
@@ -93,6 +110,10 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
       cost = gemm(device, op, read, written);
       factor = stack.factor(Factor::Gemm);
       break;
+    case OpKind::GroupedGemm:
+      cost = grouped_gemm(device, op, read, written);
+      factor = stack.factor(Factor::Gemm);
+      break;
     case OpKind::AttentionScores:
     case OpKind::AttentionContext:
     case OpKind::AttentionGradProbs:
@@ -120,6 +141,13 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
     case OpKind::BiasGrad:
     case OpKind::DropoutBackward:
     case OpKind::Rope:
+    case OpKind::MlaRope:
+    case OpKind::MlaKeyValue:
+    case OpKind::MlaKeyValueGrad:
+    case OpKind::RouterForward:
+    case OpKind::RouterBackward:
+    case OpKind::Permute:
+    case OpKind::Unpermute:
     case OpKind::EmbeddingForward:
     case OpKind::EmbeddingBackward:
     case OpKind::PositionAdd:

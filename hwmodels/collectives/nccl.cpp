@@ -68,6 +68,14 @@ double ring_bytes(OpKind kind, double bytes, double n) {
     case OpKind::SendTo:
     case OpKind::RecvFrom: return bytes;
     case OpKind::Gemm:
+    case OpKind::GroupedGemm:
+    case OpKind::MlaRope:
+    case OpKind::MlaKeyValue:
+    case OpKind::MlaKeyValueGrad:
+    case OpKind::RouterForward:
+    case OpKind::RouterBackward:
+    case OpKind::Permute:
+    case OpKind::Unpermute:
     case OpKind::AttentionScores:
     case OpKind::AttentionContext:
     case OpKind::AttentionGradProbs:

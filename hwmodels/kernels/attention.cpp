@@ -30,6 +30,14 @@ GemmShape product_shape(const Op& op) {
       shape.m = u, shape.n = d, shape.k = s, shape.trans_a = true;
       break;
     case OpKind::Gemm:
+    case OpKind::GroupedGemm:
+    case OpKind::MlaRope:
+    case OpKind::MlaKeyValue:
+    case OpKind::MlaKeyValueGrad:
+    case OpKind::RouterForward:
+    case OpKind::RouterBackward:
+    case OpKind::Permute:
+    case OpKind::Unpermute:
     case OpKind::SoftmaxForward:
     case OpKind::SoftmaxBackward:
     case OpKind::FlashForward:
@@ -96,6 +104,15 @@ Tiles tiles_of(const Op& op) {
   const std::int64_t rows = blocks(s), cols = blocks(u);
   if (!op.causal) return {static_cast<double>(rows * cols), static_cast<double>(cols)};
   if (op.cp_slot.valid()) return tiles_of_zigzag(s, u, op.ring_step > 0);
+  if (op.window > 0 && op.window < u) {
+    // A row of tiles sees those of its own keys and of the window before them.
+    const std::int64_t width = blocks(op.window - 1) + 1;
+    Tiles tiles{0.0, static_cast<double>(std::min(width, cols))};
+    for (std::int64_t i = 0; i < rows; ++i) {
+      tiles.all += static_cast<double>(std::min(width, cols - rows + i + 1));
+    }
+    return tiles;
+  }
   // Queries are the last s of u positions: row i reaches column (cols - rows) + i.
   const std::int64_t before = std::max<std::int64_t>(0, cols - rows);
   const double all =
@@ -154,7 +171,10 @@ Cost flash_cost(const Device& device, const Op& op, Bytes traffic) {
   double rate = rate_of(device, op.attention, forward, missing).value * device.attention.sustained;
   if (d <= 64) rate *= device.attention.small_head_rate;
   const Tiles tiles = tiles_of(op);
-  const double tile_flops = (forward ? 4.0 : 10.0) * kBlock * kBlock * static_cast<double>(d);
+  // Products of a tile over the size of queries, and over that of values.
+  const auto q = static_cast<double>(d);
+  const double v = op.value_size > 0 ? static_cast<double>(op.value_size) : q;
+  const double tile_flops = 2.0 * kBlock * kBlock * (forward ? q + v : 3.0 * q + 2.0 * v);
   const double all = tiles.all * tile_flops * static_cast<double>(b * a) / rate;
   // Forward kernels of Blackwell give one SM two rows of tiles at a time.
   const double rows = forward && device.architecture == Architecture::Blackwell ? 2.0 : 1.0;

@@ -34,6 +34,8 @@ Access access_of(OpKind kind) {
     case OpKind::NormBackward: return Access::Norm;
     case OpKind::SoftmaxForward:
     case OpKind::SoftmaxBackward:
+    case OpKind::RouterForward:
+    case OpKind::RouterBackward:
     case OpKind::LogitsSum:
     case OpKind::CrossEntropyBackward: return Access::Softmax;
     case OpKind::BiasGrad:
@@ -42,6 +44,8 @@ Access access_of(OpKind kind) {
     case OpKind::LossFromSums:
     case OpKind::AbsMax:
     case OpKind::SumOfSquares: return Access::Reduction;
+    case OpKind::Permute:
+    case OpKind::Unpermute:
     case OpKind::EmbeddingForward:
     case OpKind::EmbeddingBackward: return Access::Gather;
     case OpKind::AdamStep:
@@ -53,6 +57,9 @@ Access access_of(OpKind kind) {
     case OpKind::BiasDropoutAdd:
     case OpKind::DropoutBackward:
     case OpKind::Rope:
+    case OpKind::MlaRope:
+    case OpKind::MlaKeyValue:
+    case OpKind::MlaKeyValueGrad:
     case OpKind::PositionAdd:
     case OpKind::Add:
     case OpKind::CastCopy:
@@ -60,6 +67,7 @@ Access access_of(OpKind kind) {
     case OpKind::Zero:
     case OpKind::Opaque: return Access::Elementwise;
     case OpKind::Gemm:
+    case OpKind::GroupedGemm:
     case OpKind::AttentionScores:
     case OpKind::AttentionContext:
     case OpKind::AttentionGradProbs:
@@ -126,6 +134,7 @@ Bytes moved_bytes(const Op& op, Bytes read, Bytes written) {
     return bytes_of(rows_times_width, op.dtype) + bytes_of(2 * rows_times_width, op.out);
   }
   if (op.kind == OpKind::Rope) return bytes_of(2 * d[0] * (d[1] + d[2]) * d[3], op.dtype);
+  if (op.kind == OpKind::MlaRope) return bytes_of(2 * d[0] * d[1] * d[3], op.dtype);
   if (op.kind == OpKind::BiasDropoutAdd || op.kind == OpKind::DropoutBackward) {
     return read + written + mask_bytes(op, rows_times_width);
   }

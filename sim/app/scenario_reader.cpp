@@ -126,6 +126,46 @@ std::vector<std::int32_t> read_recompute_layers(const Json& layout) {
   return none ? std::vector<std::int32_t>{} : layers;
 }
 
+std::uint8_t read_recompute_modules(const Json& layout) {
+  constexpr std::array<std::pair<std::string_view, std::uint8_t>, 5> kModules{
+      {{"mla_up_proj", kRecomputeMlaUp},
+       {"moe_act", kRecomputeMoeActivation},
+       {"norms", kRecomputeNorms},
+       {"mlp", kRecomputeMlp},
+       {"moe", kRecomputeMoe}}};
+  std::uint8_t modules = 0;
+  for (const Json& word : layout.value("recompute_modules", Json::array())) {
+    for (const auto& [name, bit] : kModules) {
+      if (word == name) modules |= bit;
+    }
+  }
+  return modules;
+}
+
+Experts read_experts(const Json& json) {
+  Experts e;
+  if (!json.contains("experts")) return e;
+  e.experts = json["experts"].get<std::int64_t>();
+  e.top_k = json.at("top_k").get<std::int64_t>();
+  e.ffn = json.at("ffn").get<std::int64_t>();
+  e.shared_ffn = json.value("shared_ffn", std::int64_t{0});
+  e.dense_layers = json.value("dense_layers", std::int64_t{0});
+  e.every = json.value("every", std::int64_t{1});
+  e.capacity_factor = json.value("capacity_factor", 0.0);
+  return e;
+}
+
+Mla read_mla(const Json& json) {
+  Mla m;
+  if (!json.contains("kv_rank")) return m;
+  m.q_rank = json.value("q_rank", std::int64_t{0});
+  m.kv_rank = json["kv_rank"].get<std::int64_t>();
+  m.nope = json.at("nope").get<std::int64_t>();
+  m.rope = json.at("rope").get<std::int64_t>();
+  m.value = json.at("value").get<std::int64_t>();
+  return m;
+}
+
 Schedule default_schedule(const Layout& layout) {
   if (layout.vpp > 1) return Schedule::Interleaved;
   return layout.pp == 1 ? Schedule::None : Schedule::OneFOneB;
@@ -150,6 +190,11 @@ Transformer read_transformer(const Json& model) {
   t.bias = model.value("bias", true);
   t.tied_embeddings = model.value("tied_embeddings", true);
   t.dropout = model.value("dropout", 0.0);
+  t.moe = read_experts(object_or_empty(model, "moe"));
+  t.mla = read_mla(object_or_empty(model, "mla"));
+  if (t.has_mla()) t.head_dim = t.mla.nope + t.mla.rope;
+  t.window = model.value("window", std::int64_t{0});
+  t.full_every = model.value("full_every", std::int64_t{0});
   return t;
 }
 
@@ -188,6 +233,7 @@ Job read_job(const Json& json) {
   job.lora_qkv_only = json.value("lora_qkv_only", false);
   job.fused_cross_entropy = json.value("fused_cross_entropy", false);
   job.cuda_graph = json.value("cuda_graph", false);
+  job.expert_load = json.value("expert_load", std::vector<double>{});
   job.optimizer = read_word(json, "optimizer", Optimizer::Adam);
   job.attention = read_word(json, "attention", AttentionKernel::Flash2);
   job.stack = json.value("stack", "megatron-core");
@@ -234,6 +280,8 @@ Layout read_layout(const Json& json) {
   }
   l.overlap_grad_reduce = json.value("overlap_grad_reduce", true);
   l.overlap_param_gather = json.value("overlap_param_gather", true);
+  l.overlap_shared_experts = json.value("overlap_shared_experts", false);
+  l.recompute_modules = read_recompute_modules(json);
   l.overlap_p2p = json.value("overlap_p2p", true);
   l.bucket_elements = json.value("bucket_elements", std::int64_t{40'000'000});
   return l;

@@ -21,8 +21,15 @@ const Transformer& transformer(const Scenario& scenario) {
 
 std::int64_t used_gpus(const Layout& l) { return std::int64_t{l.tp} * l.cp * l.dp * l.pp; }
 
+/// The narrowest MLP that tp cuts; 0: tp cuts none.
+std::int64_t cut_ffn(const Transformer& m) {
+  const bool dense = !m.has_experts() || m.moe.dense_layers > 0 || m.moe.every > 1;
+  return dense ? m.ffn : m.moe.shared_ffn;
+}
+
 bool tp_divides(const Transformer& m, std::int64_t tp) {
-  return m.heads % tp == 0 && m.kv_heads % tp == 0 && m.ffn % tp == 0 && m.vocab % tp == 0;
+  return m.heads % tp == 0 && m.kv_heads % tp == 0 && cut_ffn(m) % tp == 0 &&
+         m.moe.shared_ffn % tp == 0 && m.vocab % tp == 0;
 }
 
 /// tp divides heads, kv_heads, ffn and vocab; with sp also the sequence's tokens on a rank.
@@ -36,7 +43,8 @@ void check_tensor_parallel(const ScenarioDocument& d, const Scenario& s) {
     return number_advice(nearest_legal(tp, 1, m.kv_heads, legal), "set tp to 1");
   };
   const std::pair<const char*, std::int64_t> divided[] = {
-      {"heads", m.heads}, {"kv_heads", m.kv_heads}, {"ffn", m.ffn}, {"vocab", m.vocab}};
+      {"heads", m.heads}, {"kv_heads", m.kv_heads}, {"ffn", cut_ffn(m)},
+      {"moe.shared_ffn", m.moe.shared_ffn}, {"vocab", m.vocab}};
   for (const auto& [key, value] : divided) {
     if (value % tp == 0) continue;
     throw d.error("/layout/tp", fmt::format("does not divide {} ({})", key, value), advice());
@@ -182,6 +190,65 @@ void check_stages(const ScenarioDocument& d, const Scenario& s) {
                   fmt::format("nearest legal value: {}", most));
   }
   check_recompute_layers(d, l, l.layers_per_chunk(layers));
+}
+
+/// ep divides the experts and the ranks of a stage; what experts need of the rest.
+void check_experts(const ScenarioDocument& d, const Scenario& s) {
+  const Layout& l = s.layout;
+  const Transformer& m = transformer(s);
+  const std::int64_t ep = l.ep, ranks = std::int64_t{l.tp} * l.cp * l.dp;
+  const std::vector<double>& load = s.job.expert_load;
+  if (!m.has_experts()) {
+    if (ep > 1) {
+      throw d.error("/layout/ep", "has no meaning: the model has no experts",
+                    "set ep to 1, or take a model with moe");
+    }
+    if (!load.empty()) {
+      throw d.error("/job/expert_load", "has no meaning: the model has no experts",
+                    "remove the key");
+    }
+    return;
+  }
+  const auto legal = [&](std::int64_t v) { return ranks % v == 0 && m.moe.experts % v == 0; };
+  if (!legal(ep)) {
+    const std::string what =
+        ranks % ep != 0 ? fmt::format("tp x cp x dp ({})", ranks)
+                        : fmt::format("the experts of a layer ({})", m.moe.experts);
+    throw d.error(d.blame_default({"/layout/ep", "/layout/dp"}),
+                  fmt::format("does not fit: ep ({}) does not divide {}", ep, what),
+                  number_advice(nearest_legal(ep, 1, ranks, legal), "set ep to 1"));
+  }
+  if (l.tp > 1 && !l.sp) {
+    throw d.error(d.blame_default({"/layout/tp", "/layout/sp"}),
+                  "does not fit: experts take each rank's own tokens, which tp without sp repeats",
+                  "set sp to true, or tp to 1");
+  }
+  if (l.zero >= 2) {
+    throw d.error("/layout/zero", "is not supported yet with experts", "nearest legal value: 1");
+  }
+  if (!load.empty() && static_cast<std::int64_t>(load.size()) != ep) {
+    throw d.error("/job/expert_load",
+                  fmt::format("has {} entries for ep {}", load.size(), ep),
+                  "write one factor per expert-parallel rank");
+  }
+  if (!load.empty() && ep == 1) {
+    throw d.error("/job/expert_load", "has no meaning with ep 1", "remove the key");
+  }
+}
+
+/// Latent and windowed attention: flash kernels, whole sequences.
+void check_attention_form(const ScenarioDocument& d, const Scenario& s) {
+  const Transformer& m = transformer(s);
+  if (!m.has_mla() && m.window == 0) return;
+  const char* what = m.has_mla() ? "latent attention" : "a sliding window";
+  if (!is_flash(s.job.attention)) {
+    throw d.error("/job/attention", fmt::format("does not fit: {} runs in flash kernels", what),
+                  "nearest legal choice: flash2 (or flash3, cudnn)");
+  }
+  if (s.layout.cp > 1) {
+    throw d.error("/layout/cp", fmt::format("is not supported yet with {}", what),
+                  "nearest legal value: 1");
+  }
 }
 
 /// hsdp_group goes with zero 2 and 3 and divides dp x cp.
@@ -350,8 +417,45 @@ void check_fabric(const ScenarioDocument& d, const Cluster& c, std::int64_t node
 
 }  // namespace
 
+namespace {
+
+void check_expert_rules(const ScenarioDocument& d, const Transformer& m) {
+  if (m.has_experts() && m.moe.top_k > m.moe.experts) {
+    throw d.error(d.blame({"/model/moe/top_k", "/model/moe/experts"}),
+                  fmt::format("does not fit: top_k ({}) of {} experts", m.moe.top_k, m.moe.experts),
+                  fmt::format("nearest legal value: {}", m.moe.experts));
+  }
+  if (m.has_experts() && m.moe.dense_layers >= m.layers) {
+    throw d.error("/model/moe/dense_layers",
+                  fmt::format("leaves none of {} layers with experts", m.layers),
+                  fmt::format("nearest legal value: {}", m.layers - 1));
+  }
+  if (m.has_mla() && m.positions != Positions::Rope) {
+    throw d.error("/model/positions", "does not fit: latent attention rotates part of a head",
+                  "set positions to rope");
+  }
+  if (m.has_mla() && m.mla.rope % 2 != 0) {
+    throw d.error("/model/mla/rope", "is odd: pairs are rotated",
+                  fmt::format("nearest legal value: {}", m.mla.rope + 1));
+  }
+  if (m.has_mla() && m.kv_heads != m.heads) {
+    throw d.error("/model/kv_heads", "has no meaning with mla: every head has its own key",
+                  "remove the key");
+  }
+  if (m.has_mla() && d.has("/model/head_dim")) {
+    throw d.error("/model/head_dim", "has no meaning with mla: it is nope + rope",
+                  "remove the key");
+  }
+  if (m.full_every > 0 && m.window == 0) {
+    throw d.error("/model/full_every", "has no meaning without a window", "add window");
+  }
+}
+
+}  // namespace
+
 void check_model_rules(const ScenarioDocument& d, const Transformer& m) {
-  if (!d.has("/model/head_dim") && m.hidden % m.heads != 0) {
+  check_expert_rules(d, m);
+  if (!m.has_mla() && !d.has("/model/head_dim") && m.hidden % m.heads != 0) {
     const auto near =
         nearest_legal(m.heads, 1, m.hidden, [&](std::int64_t v) { return m.hidden % v == 0; });
     throw d.error(
@@ -433,6 +537,8 @@ void check_layout_rules(const ScenarioDocument& d, const Scenario& s) {
   }
   check_schedule(d, s.layout);
   check_tensor_parallel(d, s);
+  check_experts(d, s);
+  check_attention_form(d, s);
   check_sharding(d, s.layout);
   check_context_parallel(d, s);
   check_devices(d, s);

@@ -34,7 +34,7 @@ std::vector<double> stage_parameters(const Transformer& m, const Layout& l) {
   const std::vector<std::int32_t> layers = l.layers_per_chunk(m.layers);
   std::vector<double> held(static_cast<std::size_t>(l.pp), 0.0);
   for (std::size_t c = 0; c < layers.size(); ++c) {
-    held[c % held.size()] += static_cast<double>(layers[c] * m.parameters_per_layer());
+    held[c % held.size()] += static_cast<double>(layers[c] * m.parameters_of_layer(0));
   }
   const auto table = static_cast<double>(m.vocab * m.hidden);
   held.front() += table + static_cast<double>(m.max_positions * m.hidden);

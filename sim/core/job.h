@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace gputwin {
 
@@ -87,6 +88,9 @@ struct Job {
   bool lora_qkv_only = false;        // adapters beside qkv alone, else beside every linear layer
   bool fused_cross_entropy = false;  // loss and its gradient without F32 copies of the logits
   bool cuda_graph = false;           // the whole iteration is launched as one graph
+  /// Load of each expert-parallel rank over the mean: factors on the time of its experts' kernels;
+  /// empty: even.
+  std::vector<double> expert_load{};
   std::string stack =
       "megatron-core";  // software stack family: kernel list, fusions, overlap habits
   bool operator==(const Job&) const = default;

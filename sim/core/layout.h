@@ -14,6 +14,15 @@ namespace gputwin {
 enum class Schedule : std::uint8_t { None, Gpipe, OneFOneB, Interleaved };
 enum class Recompute : std::uint8_t { None, Selective, Full, Block };
 
+/// Parts of a layer that are computed again in the backward pass instead of kept, as bits.
+enum : std::uint8_t {
+  kRecomputeMlaUp = 1,          // the products that expand MLA's latent vectors
+  kRecomputeMoeActivation = 2,  // the experts' activation function
+  kRecomputeNorms = 4,          // the two norms of a layer
+  kRecomputeMlp = 8,            // the MLP of a layer without experts, or its shared experts
+  kRecomputeMoe = 16            // everything between dispatch and combination
+};
+
 /// How context-parallel ranks exchange keys and values: gathered before the attention kernel,
 /// passed around a ring under it, or heads traded for tokens (Ulysses).
 enum class ContextComm : std::uint8_t { AllGather, Ring, AllToAll };
@@ -52,6 +61,8 @@ struct Layout {
   bool overlap_grad_reduce = true;  // reduce gradient buckets under the backward pass
   bool overlap_param_gather =
       true;                 // with zero >= 1: gather parameters under the next forward pass
+  bool overlap_shared_experts = false;  // they run under the all-to-all before the experts
+  std::uint8_t recompute_modules = 0;   // kRecompute*, beside `recompute`
   bool overlap_p2p = true;  // pipeline messages travel under compute, where the stack can
   std::int64_t bucket_elements = 40'000'000;  // parameters per gradient bucket
 

@@ -8,6 +8,7 @@
 //
 //  kind                 dims          reads                       writes
 //  Gemm                 {m,n,k}       A, B [, bias]               C(+)=  op(A) m x k, op(B) k x n
+//  GroupedGemm          {g,m,n,k}     A, B                        C(+)=  g blocks of each operand
 //  AttentionScores      {b,a,g,s,u,d} Q, K                        S = Q K^T / sqrt(d) [b a s, u]
 //  AttentionContext     {b,a,g,s,u,d} P, V                        O = P V [b s, a d]
 //  AttentionGradProbs   {b,a,g,s,u,d} dO, V                       dP = dO V^T
@@ -21,12 +22,19 @@
 //  AttentionMerge       {b,a,s,d}     O', L'                      O, L  (also read)
 //  NormForward          {t,h}         x, gamma [, beta]           y, stats  mean, 1/std [t,2]
 //  NormBackward         {t,h}         dy, x, gamma, stats [, add] dx (+ add), dgamma+= [, dbeta+=]
-//  ActivationForward    {t,f}         x [, bias]                  y  x is [t, 2f] when gated
-//  ActivationBackward   {t,f}         dy, x [, bias]              dx [, dbias+=]
+//  ActivationForward    {t,f}         x [, bias] [, w]            y  x is [t, 2f] when gated
+//  ActivationBackward   {t,f}         dy, x [, bias] [, w]        dx [, dbias+=] [, dw]
 //  BiasDropoutAdd       {t,h}         x [, bias], residual        y = x + bias + residual
 //  BiasGrad             {t,h}         dy                          dbias+=
 //  DropoutBackward      {t,h}         dy                          dx  (dropout 0: a copy)
 //  Rope                 {t,a,g,d,s}   qkv                         qkv  in place; `inverse` backward
+//  MlaRope              {t,a,n,r,s}   q                           q  in place; `inverse` backward
+//  MlaKeyValue          {t,a,n,r,v,s} kv, kr                      K, V  K = [kv's n | rotated kr]
+//  MlaKeyValueGrad      {t,a,n,r,v,s} dK, dV                      dkv, dkr
+//  RouterForward        {t,e,k}       logits                      gates [t,k]
+//  RouterBackward       {t,e,k}       dgates, logits              dlogits
+//  Permute              {t,h,k,e,c}   x                           y [e c, h]  rows by expert
+//  Unpermute            {t,h,k,e,c}   y [e c, h]                  x  sum over the k rows of a token
 //  EmbeddingForward     {t,h,v}       tokens, table               y  rows outside the shard give 0
 //  EmbeddingBackward    {t,h,v}       tokens, dy                  dtable+=
 //  PositionAdd          {t,h}         x, table                    y
@@ -91,6 +99,18 @@
 //     interpreter 8- and 4-bit numbers are exact, scales 1, and a Hadamard transform, which the
 //     product over tokens undoes, the identity; and LAMB's trust ratio is 1.
 // 11. Frozen norms: NormBackward writes dx alone. A second write of Gemm is memory held, no value.
+// 12. Experts. Blocks of an operand of GroupedGemm lie below each other: block i of C is the product
+//     of blocks i of A and B. Routing is a table that all layouts share: choice j of token row r is
+//     expert (r k + j) mod e, row (r k + j) / e of that expert's c; what lies beyond c is dropped
+//     and rows without a token are 0. It is even, and the same whatever the layout where e divides k
+//     times the rows of every contiguous piece of a sequence that a rank holds. `load` tells kernels
+//     otherwise. Gates are the router's softmax over all experts at the chosen ones. With
+//     `weighted` Activation* multiply row i of y by w[i] [t, 1].
+// 13. Multi-head latent attention: a head's query and key are [n | r] wide, r of them rotated by
+//     position as in note 6; the rotated part of the key, kr [t, r], is one for all heads. A head of
+//     kv is [n | v]. `value_size` of Flash* is the head size of V and O where it is not d.
+// 14. `window` of Flash*: a query sees its own key and the window - 1 before it. `launches`: kernels
+//     that one instruction stands for, each at the host's launch cost.
 #pragma once
 
 #include <array>
@@ -106,6 +126,7 @@ namespace gputwin {
 
 enum class OpKind : std::uint8_t {
   Gemm,
+  GroupedGemm,
   AttentionScores,
   AttentionContext,
   AttentionGradProbs,
@@ -125,6 +146,13 @@ enum class OpKind : std::uint8_t {
   BiasGrad,
   DropoutBackward,
   Rope,
+  MlaRope,
+  MlaKeyValue,
+  MlaKeyValueGrad,
+  RouterForward,
+  RouterBackward,
+  Permute,
+  Unpermute,
   EmbeddingForward,
   EmbeddingBackward,
   PositionAdd,
@@ -170,11 +198,15 @@ struct Op {
   bool inverse = false;     // Rope: rotate back
   bool reduce_max = false;  // AllReduce: max instead of sum
   bool pinned = true;       // CopyBytes: page-locked host memory
+  bool weighted = false;    // Activation*: rows are weighted (note 12)
   Activation activation = Activation::Gelu;
   Norm norm = Norm::LayerNorm;
   AttentionKernel attention = AttentionKernel::Unfused;  // Flash*: which kernel
   CopyKind copy = CopyKind::DeviceToDevice;
   std::uint8_t fused = 1;  // pointwise kernels this one replaces; > 1 only lowers launch count
+  std::uint16_t launches = 1;        // kernels of one instruction (note 14)
+  std::int32_t value_size = 0;       // Flash*: note 13
+  std::int32_t window = 0;           // Flash*: note 14; 0: none
   float dropout = 0.0f;    // probability; costs the mask, interpreted only when 0
   float scale = 1.0f;      // CastCopy; LossFromSums, CrossEntropyBackward: 1 / tokens of the batch
   SlotId slot{};           // communication: communicator or peer slot of the program

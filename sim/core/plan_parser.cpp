@@ -479,6 +479,7 @@ class Parser {
     if (w == "inverse") return void(op.inverse = true);
     if (w == "max") return void(op.reduce_max = true);
     if (w == "pageable") return void(op.pinned = false);
+    if (w == "weighted") return void(op.weighted = true);
     fail(w, "is no flag of an op");
   }
 
@@ -493,6 +494,11 @@ class Parser {
     if (key == "attention") return void(op.attention = spelt<AttentionKernel>(value, "kernel"));
     if (key == "copy") return void(op.copy = spelt<CopyKind>(value, "copy kind"));
     if (key == "fused") return void(op.fused = static_cast<std::uint8_t>(integer(value)));
+    if (key == "launches") return void(op.launches = static_cast<std::uint16_t>(integer(value)));
+    if (key == "value_size") {
+      return void(op.value_size = static_cast<std::int32_t>(integer(value)));
+    }
+    if (key == "window") return void(op.window = static_cast<std::int32_t>(integer(value)));
     if (key == "dropout") return void(op.dropout = static_cast<float>(real(value)));
     if (key == "scale") return void(op.scale = static_cast<float>(real(value)));
     if (key == "root") return void(op.root = index(value));

@@ -166,11 +166,15 @@ class Printer {
     flag(o.inverse, "inverse");
     flag(o.reduce_max, "max");
     flag(!o.pinned, "pageable");
+    flag(o.weighted, "weighted");
     word(o.activation != plain.activation, "activation", to_string(o.activation));
     word(o.norm != plain.norm, "norm", to_string(o.norm));
     word(o.attention != plain.attention, "attention", to_string(o.attention));
     word(o.copy != plain.copy, "copy", to_string(o.copy));
     word(o.fused != plain.fused, "fused", std::to_string(o.fused));
+    word(o.launches != plain.launches, "launches", std::to_string(o.launches));
+    word(o.value_size != 0, "value_size", std::to_string(o.value_size));
+    word(o.window != 0, "window", std::to_string(o.window));
     word(o.dropout != plain.dropout, "dropout", number(static_cast<double>(o.dropout)));
     word(o.scale != plain.scale, "scale", number(static_cast<double>(o.scale)));
     word(o.root != 0, "root", std::to_string(o.root));

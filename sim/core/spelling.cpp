@@ -10,7 +10,8 @@ using std::string_view;
 constexpr std::array<string_view, 11> kKind{"kernel", "collective", "send",     "recv",
                                             "copy",   "host_task",  "alloc",    "free",
                                             "record", "wait",       "host_wait"};
-constexpr std::array<string_view, 47> kOpKind{"gemm",
+constexpr std::array<string_view, 55> kOpKind{"gemm",
+                                              "grouped_gemm",
                                               "attention_scores",
                                               "attention_context",
                                               "attention_grad_probs",
@@ -30,6 +31,13 @@ constexpr std::array<string_view, 47> kOpKind{"gemm",
                                               "bias_grad",
                                               "dropout_backward",
                                               "rope",
+                                              "mla_rope",
+                                              "mla_key_value",
+                                              "mla_key_value_grad",
+                                              "router_forward",
+                                              "router_backward",
+                                              "permute",
+                                              "unpermute",
                                               "embedding_forward",
                                               "embedding_backward",
                                               "position_add",
@@ -223,6 +231,7 @@ std::span<const string_view> spellings<FabricKind>() {
 string_view dimension_letters(OpKind kind) {
   switch (kind) {
     case OpKind::Gemm: return "mnk";
+    case OpKind::GroupedGemm: return "gmnk";
     case OpKind::AttentionScores:
     case OpKind::AttentionContext:
     case OpKind::AttentionGradProbs:
@@ -245,6 +254,13 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::ActivationForward:
     case OpKind::ActivationBackward: return "tf";
     case OpKind::Rope: return "tagds";
+    case OpKind::MlaRope: return "tanrs";
+    case OpKind::MlaKeyValue:
+    case OpKind::MlaKeyValueGrad: return "tanrvs";
+    case OpKind::RouterForward:
+    case OpKind::RouterBackward: return "tek";
+    case OpKind::Permute:
+    case OpKind::Unpermute: return "thkec";
     case OpKind::EmbeddingForward:
     case OpKind::EmbeddingBackward: return "thv";
     case OpKind::LogitsMax:

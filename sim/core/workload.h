@@ -16,6 +16,30 @@ enum class Norm : std::uint8_t { LayerNorm, RmsNorm };
 
 constexpr bool is_gated(Activation a) { return a == Activation::Swiglu || a == Activation::Geglu; }
 
+/// A mixture of experts in place of the MLP of some layers; none if `experts` is 0.
+struct Experts {
+  std::int64_t experts = 0;
+  std::int64_t top_k = 0;         // experts of a token
+  std::int64_t ffn = 0;           // inner width of one expert
+  std::int64_t shared_ffn = 0;    // of the experts that see every token together; 0: none
+  std::int64_t dense_layers = 0;  // first layers, which have an MLP of width Transformer::ffn
+  std::int64_t every = 1;         // after those, every n-th layer has experts
+  double capacity_factor = 0.0;   // rows of an expert over their even share; 0: nothing is dropped
+
+  bool operator==(const Experts&) const = default;
+};
+
+/// Multi-head latent attention (DeepSeek-V2): queries, and keys with values, are expanded from
+/// normed latent vectors; none if `kv_rank` is 0. heads x (nope + rope) is the width of queries.
+struct Mla {
+  std::int64_t q_rank = 0;   // of the queries' latent vector; 0: a plain projection
+  std::int64_t kv_rank = 0;  // of the latent vector of keys and values
+  std::int64_t nope = 0, rope = 0;  // of a head's query and key: not rotated, rotated
+  std::int64_t value = 0;           // of a head's value
+
+  bool operator==(const Mla&) const = default;
+};
+
 /// Decoder-only Transformer (causal). All sizes are counts of elements of the unsharded model.
 struct Transformer {
   std::string name;
@@ -33,15 +57,38 @@ struct Transformer {
   bool bias = true;             // linear layers and norms carry biases
   bool tied_embeddings = true;  // LM head reuses the word embedding
   double dropout = 0.0;         // hidden and attention dropout probability
+  Experts moe{};
+  Mla mla{};
+  std::int64_t window = 0;      // keys that a query of a windowed layer sees; 0: no such layers
+  std::int64_t full_every = 0;  // with a window: every n-th layer sees all keys; 0: none does
 
   bool operator==(const Transformer&) const = default;
 
   std::int64_t query_width() const { return heads * head_dim; }
   std::int64_t kv_width() const { return kv_heads * head_dim; }
   std::int64_t qkv_width() const { return query_width() + 2 * kv_width(); }
+  /// Width of what the output projection reads.
+  std::int64_t context_width() const { return heads * (has_mla() ? mla.value : head_dim); }
+  bool has_experts() const { return moe.experts > 0; }
+  bool has_experts(std::int64_t layer) const {
+    return has_experts() && layer >= moe.dense_layers && (layer - moe.dense_layers) % moe.every == 0;
+  }
+  bool has_mla() const { return mla.kv_rank > 0; }
+  /// Keys that a query of a layer sees; 0: all before it.
+  std::int64_t window_of(std::int64_t layer) const {
+    return full_every > 0 && (layer + 1) % full_every == 0 ? 0 : window;
+  }
+  /// Inner width of the MLP that every token goes through in a layer; 0: there is none.
+  std::int64_t ffn_of(std::int64_t layer) const {
+    return has_experts(layer) ? moe.shared_ffn : ffn;
+  }
   std::int64_t fc1_width() const { return is_gated(activation) ? 2 * ffn : ffn; }
-  std::int64_t parameters_per_layer() const;  // weights, biases and the two norms of one layer
-  std::int64_t parameters() const;            // the whole model, tied embeddings counted once
+  std::int64_t attention_weights() const;  // elements of the matrices of attention in one layer
+  std::int64_t expert_parameters() const;  // of one expert
+  std::int64_t parameters_of_layer(std::int64_t layer) const;  // weights, biases, norms
+  std::int64_t parameters() const;  // the whole model, tied embeddings counted once
+  /// The same without the experts that a token does not go through.
+  std::int64_t active_parameters() const;
 };
 
 /// One layer of a LayerGraph, for one sample. Lowered by strategies/lowering/layer_graph (hybrid

@@ -141,6 +141,7 @@ class Compiler {
     }
     out_.host_body_begin = static_cast<std::uint32_t>(out_.host.size());
     out_.host_waits_body_begin = static_cast<std::uint32_t>(out_.host_waits.size());
+    out_.host_launches_body_begin = static_cast<std::uint32_t>(out_.host_launches.size());
     out_.prologue_tasks = static_cast<std::uint32_t>(out_.task_stream.size());
     prologue_sequences_ = sequences_;
   }
@@ -179,7 +180,13 @@ class Compiler {
     op.task = static_cast<std::uint32_t>(out_.task_stream.size());
     out_.task_stream.push_back(instruction.stream);
     const bool communicates = instruction.kind == Kind::Collective || is_pair(instruction.kind);
-    out_.host.push_back(communicates ? HostOp::LaunchCommunication : HostOp::Launch);
+    const std::uint16_t launches = plan_.call(instruction).op.launches;
+    if (!communicates && launches != 1) {
+      out_.host.push_back(HostOp::LaunchSeveral);
+      out_.host_launches.push_back(launches);
+    } else {
+      out_.host.push_back(communicates ? HostOp::LaunchCommunication : HostOp::Launch);
+    }
     emit_task(i, op, ops);
   }
 

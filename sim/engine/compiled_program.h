@@ -42,7 +42,7 @@ struct StreamProgram {
   std::uint32_t body_begin = 0;  // index of the first op of the body
 };
 
-enum class HostOp : std::uint8_t { Launch, LaunchCommunication, Wait };
+enum class HostOp : std::uint8_t { Launch, LaunchCommunication, Wait, LaunchSeveral };
 
 struct KernelTime {
   Ps time = 0;  // with `factor`, without jitter
@@ -106,6 +106,8 @@ struct CompiledProgram {
   std::uint32_t host_body_begin = 0;
   std::vector<std::uint32_t> host_waits;  // rows of `waits` in host order
   std::uint32_t host_waits_body_begin = 0;
+  std::vector<std::uint16_t> host_launches;  // of each LaunchSeveral in host order
+  std::uint32_t host_launches_body_begin = 0;
   std::vector<KernelTime> times;
   std::vector<CollectiveOp> collectives;
   std::vector<PairGroup> groups;

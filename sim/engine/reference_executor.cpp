@@ -324,7 +324,9 @@ void Run::launch(RankId r, const Instruction& instruction) {
   task.position = rank.next;
   task.body = rank.body;
   task.issuing = calendar_.now();
-  task.issued = task.issuing + to_ps(communicates ? cost.collective_launch : cost.launch);
+  const Ps launches = communicates ? 1 : plan_.call(instruction).op.launches;
+  task.issued =
+      task.issuing + launches * to_ps(communicates ? cost.collective_launch : cost.launch);
   if (communicates) task.sequence = take_sequence(r, instruction);
   if (task.body >= 0) ++open_[static_cast<std::size_t>(task.body)];
   task.number = rank.freed + rank.over.size();

@@ -235,6 +235,7 @@ void StreamCore::run_host(RankState& rank) {
       if (!again) break;
       host.pc = program.host_body_begin;
       host.next_wait = program.host_waits_body_begin;
+      host.next_launches = program.host_launches_body_begin;
       ++host.body;
     }
     const HostOp op = program.host[host.pc];
@@ -250,7 +251,9 @@ void StreamCore::run_host(RankState& rank) {
         }
         at = std::max(at, room);
       }
-      host.time = at + cost[static_cast<std::size_t>(op)];
+      host.time = at + (op == HostOp::LaunchSeveral
+                            ? program.launch * program.host_launches[host.next_launches++]
+                            : cost[static_cast<std::size_t>(op)]);
       issue_or_end(rank, host.task) = ~host.time;
       ++host.task;
     }

@@ -101,7 +101,7 @@ struct EventTime {
 
 struct HostState {
   Ps time = 0;
-  std::uint32_t pc = 0, task = 0, next_wait = 0;
+  std::uint32_t pc = 0, task = 0, next_wait = 0, next_launches = 0;
   std::uint16_t body = 0;
   Block block = Block::Ready;  // Ready, Issue (no room), Event or Finished
 };

@@ -17,6 +17,7 @@ Op attention_op(const StageBuilder& b, OpKind kind) {
           .causal = true,
           .alibi = alibi,
           .attention = b.job.attention,
+          .window = static_cast<std::int32_t>(b.model.window_of(b.layer())),
           .slot = alibi ? b.wiring.tp : SlotId{},
           .cp_slot = k.cp_slot,
           .dims = {s.sequences, k.heads, k.kv_heads, k.queries, k.keys, s.head_dim}};

@@ -17,7 +17,6 @@ Refusal not_lowered(const Transformer& model, const Layout& layout, const Job& j
   if (model.positions == Positions::Alibi && layout.cp > 1) {
     return no("not lowered yet: ALiBi with context parallelism", "set layout.cp to 1");
   }
-  if (layout.ep > 1) return no("not lowered yet: expert parallelism", "set layout.ep to 1");
   if (bits(job.precision.params) < 16 &&
       (job.precision.params != job.precision.compute || !job.precision.master)) {
     return no("8-bit weights need 8-bit products and a master copy",
@@ -33,6 +32,63 @@ Refusal not_lowered(const Transformer& model, const Layout& layout, const Job& j
   if (layout.tp_overlap == TpOverlap::AsyncTp) {
     return no("not lowered yet: asynchronous tensor parallelism",
               "set layout.tp_overlap to userbuffers");
+  }
+  return {};
+}
+
+Refusal experts(const Transformer& m, const Layout& layout, const Job& job) {
+  const std::int64_t ranks = std::int64_t{layout.tp} * layout.cp * layout.dp, ep = layout.ep;
+  if (!m.has_experts()) {
+    if (ep > 1) return no("expert parallelism needs a model with experts", "set layout.ep to 1");
+    if (!job.expert_load.empty()) {
+      return no("a load of experts needs a model with experts", "leave job.expert_load out");
+    }
+    return {};
+  }
+  if (ep < 1 || ranks % ep != 0) {
+    return no("ep " + text(ep) + " does not divide tp x cp x dp (" + text(ranks) + ")",
+              "use a divisor of " + text(ranks));
+  }
+  if (m.moe.experts % ep != 0) {
+    return no("ep " + text(ep) + " does not divide the experts (" + text(m.moe.experts) + ")",
+              "use a divisor of " + text(m.moe.experts));
+  }
+  if (m.moe.shared_ffn % layout.tp != 0) {
+    return no("tp " + text(layout.tp) + " does not divide the width of the shared experts (" +
+                  text(m.moe.shared_ffn) + ")",
+              "use a divisor of " + text(m.moe.shared_ffn));
+  }
+  if (layout.tp > 1 && !layout.sp) {
+    return no("experts with tensor parallelism need each rank's own tokens",
+              "set layout.sp to true, or layout.tp to 1");
+  }
+  if (layout.zero >= 2) {
+    return no("not lowered yet: experts with ZeRO 2 or 3", "set layout.zero to 1");
+  }
+  if (job.lora_rank > 0) return no("not lowered yet: adapters with experts", "set lora_rank to 0");
+  if (!job.expert_load.empty() &&
+      (ep == 1 || static_cast<std::int64_t>(job.expert_load.size()) != ep)) {
+    return no("job.expert_load has " + text(static_cast<std::int64_t>(job.expert_load.size())) +
+                  " entries for ep " + text(ep),
+              "write one factor per expert-parallel rank");
+  }
+  return {};
+}
+
+Refusal attention_form(const Transformer& m, const Layout& layout, const Job& job) {
+  if (m.has_mla() && layout.cp > 1) {
+    return no("not lowered yet: multi-head latent attention with context parallelism",
+              "set layout.cp to 1");
+  }
+  if (m.has_mla() && job.lora_rank > 0) {
+    return no("not lowered yet: adapters with multi-head latent attention", "set lora_rank to 0");
+  }
+  if ((m.has_mla() || m.window > 0) && !is_flash(job.attention)) {
+    return no("latent and windowed attention run in flash kernels alone",
+              "set job.attention to flash2, or another kernel of the device");
+  }
+  if (m.window > 0 && layout.cp > 1) {
+    return no("not lowered yet: sliding windows with context parallelism", "set layout.cp to 1");
   }
   return {};
 }
@@ -57,7 +113,7 @@ Refusal tensor(const Transformer& m, const Layout& layout, const Job& job) {
   const std::int64_t tp = layout.tp;
   const std::array<std::pair<const char*, std::int64_t>, 4> cut{{{"attention heads", m.heads},
                                                                  {"key/value heads", m.kv_heads},
-                                                                 {"ffn width", m.ffn},
+                                                                 {"ffn width", m.has_experts() && m.moe.dense_layers == 0 && m.moe.every == 1 ? tp : m.ffn},
                                                                  {"vocabulary", m.vocab}}};
   for (const auto& [what, size] : cut) {
     if (size % tp != 0) {
@@ -177,6 +233,8 @@ std::optional<Infeasible> refusal(const Transformer& model, const Cluster& clust
   }
   if (auto r = sharding(layout)) return r;
   if (auto r = tensor(model, layout, job)) return r;
+  if (auto r = experts(model, layout, job)) return r;
+  if (auto r = attention_form(model, layout, job)) return r;
   if (auto r = context(model, layout, job)) return r;
   if (auto r = plan_size(model, layout, job.global_batch / step)) return r;
   return pipeline(model, layout, job.global_batch / step);

@@ -66,7 +66,7 @@ void update(StageBuilder& b, const Bucket& bucket, const BucketViews& v, const V
   } else if (bucket.weight_shard.valid() && b.parameters.level() < 3) {
     // The step adds to what is there: the rank's own part of the weights.
     b.kernel("own_weights",
-             {.kind = OpKind::CastCopy, .slot = b.wiring.shard, .dims = {bucket.shard}}, {v.weight},
+             {.kind = OpKind::CastCopy, .slot = bucket.shard_slot, .dims = {bucket.shard}}, {v.weight},
              {v.updated});
   }
   writes.push_back(flat(bucket.m, bucket.shard, state));
@@ -129,8 +129,8 @@ void reduce_bucket(StageBuilder& b, std::int32_t index) {
   if (bucket.partial_elements > 0) b.all_reduce("token_shard_all_reduce", v.partial);
   // A shard is smaller than the tied tensor, so the other stage's part is added before the scatter.
   if (bucket.tied && sharded) reduce_embedding(b, v.gradient);
-  if (w.dp.valid()) {
-    b.collective(w.dp_stream, w.dp, sharded ? OpKind::ReduceScatter : OpKind::AllReduce,
+  if (bucket.replicas.valid()) {
+    b.collective(w.dp_stream, bucket.replicas, sharded ? OpKind::ReduceScatter : OpKind::AllReduce,
                  sharded ? "grad_reduce_scatter" : "grad_all_reduce", v.gradient, v.reduced);
   }
   b.number(0);
@@ -168,7 +168,8 @@ void update_weights(StageBuilder& b, const View& sum) {
     b.number(static_cast<std::int32_t>(i));
     update(b, buckets[i], v, gradients[i], sum);
     if (!buckets[i].weight_shard.valid() || b.parameters.level() == 3) continue;
-    b.collective(w.dp_stream, w.shard, OpKind::AllGather, "param_all_gather", v.updated, v.weight);
+    b.collective(w.dp_stream, buckets[i].shard_slot, OpKind::AllGather, "param_all_gather",
+                 v.updated, v.weight);
   }
   b.number(0);
 }

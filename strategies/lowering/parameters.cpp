@@ -22,23 +22,58 @@ class TensorLister {
 
   void layer(std::int32_t index) {
     const std::string l = "layer" + std::to_string(index) + ".";
-    matrix(Role::Fc2, index, l + "fc2", m_.hidden, s_.ffn, Axis::Cols);
+    if (m_.has_experts(index)) experts(index, l);
+    if (m_.ffn_of(index) > 0) mlp(index, l);
+    norm(Role::Norm2Gain, Role::Norm2Bias, index, l + "norm2");
+    matrix(Role::Proj, index, l + "proj", m_.hidden, s_.context_width, Axis::Cols);
+    if (adapters_everywhere()) row_adapter(Role::ProjAdapterIn, Role::ProjAdapterOut, l + "proj");
+    row_parallel_bias(Role::ProjBias, index, l + "proj");
+    if (m_.has_mla()) {
+      latent_attention(index, l);
+    } else {
+      qkv(index, l);
+    }
+    norm(Role::Norm1Gain, Role::Norm1Bias, index, l + "norm1");
+  }
+
+  void mlp(std::int32_t index, const std::string& l) {
+    const std::int64_t ffn = m_.ffn_of(index) / layout_.tp;
+    matrix(Role::Fc2, index, l + "fc2", m_.hidden, ffn, Axis::Cols);
     if (adapters_everywhere()) row_adapter(Role::Fc2AdapterIn, Role::Fc2AdapterOut, l + "fc2");
     row_parallel_bias(Role::Fc2Bias, index, l + "fc2");
     const std::int32_t blocks = is_gated(m_.activation) ? 2 : 1;
-    matrix(Role::Fc1, index, l + "fc1", s_.fc1_width, m_.hidden, Axis::Rows);
+    matrix(Role::Fc1, index, l + "fc1", blocks * ffn, m_.hidden, Axis::Rows);
     out_.back().blocks = blocks;
     if (adapters_everywhere()) column_adapter(Role::Fc1AdapterIn, Role::Fc1AdapterOut, l + "fc1");
     if (m_.bias) {
-      vector(Role::Fc1Bias, index, l + "fc1.bias", s_.fc1_width, Axis::Rows);
+      vector(Role::Fc1Bias, index, l + "fc1.bias", blocks * ffn, Axis::Rows);
       out_.back().blocks = blocks;
     }
-    norm(Role::Norm2Gain, Role::Norm2Bias, index, l + "norm2");
-    matrix(Role::Proj, index, l + "proj", m_.hidden, s_.query_width, Axis::Cols);
-    if (adapters_everywhere()) row_adapter(Role::ProjAdapterIn, Role::ProjAdapterOut, l + "proj");
-    row_parallel_bias(Role::ProjBias, index, l + "proj");
-    qkv(index, l);
-    norm(Role::Norm1Gain, Role::Norm1Bias, index, l + "norm1");
+  }
+
+  // Experts have no biases here. The router sees the rank's own tokens.
+  void experts(std::int32_t index, const std::string& l) {
+    const std::int64_t n = s_.local_experts, gates = is_gated(m_.activation) ? 2 : 1;
+    matrix(Role::ExpertFc2, index, l + "experts.fc2", n * m_.hidden, m_.moe.ffn, Axis::Rows);
+    matrix(Role::ExpertFc1, index, l + "experts.fc1", n * gates * m_.moe.ffn, m_.hidden,
+           Axis::Rows);
+    matrix(Role::Router, index, l + "router", m_.moe.experts, m_.hidden, Axis::None);
+    out_.back().partial = layout_.sp;
+  }
+
+  void latent_attention(std::int32_t index, const std::string& l) {
+    const Mla& a = m_.mla;
+    const std::int64_t heads = s_.heads;
+    matrix(Role::KvUp, index, l + "kv_up", heads * (a.nope + a.value), a.kv_rank, Axis::Rows);
+    latent_norm(Role::KvNormGain, Role::KvNormBias, index, l + "kv_norm", a.kv_rank);
+    matrix(Role::KvDown, index, l + "kv_down", a.kv_rank + a.rope, m_.hidden, Axis::None);
+    out_.back().partial = layout_.sp;
+    matrix(Role::QUp, index, l + "q_up", s_.query_width, a.q_rank > 0 ? a.q_rank : m_.hidden,
+           Axis::Rows);
+    if (a.q_rank == 0) return;
+    latent_norm(Role::QNormGain, Role::QNormBias, index, l + "q_norm", a.q_rank);
+    matrix(Role::QDown, index, l + "q_down", a.q_rank, m_.hidden, Axis::None);
+    out_.back().partial = layout_.sp;
   }
 
   void embedding(bool tied_across_stages) {
@@ -75,12 +110,16 @@ class TensorLister {
     out_.back().partial = layout_.sp;
   }
   void norm(Role gain, Role bias, std::int32_t layer, const std::string& name) {
-    vector(gain, layer, name + ".weight", m_.hidden, Axis::None);
+    latent_norm(gain, bias, layer, name, m_.hidden);
+  }
+  void latent_norm(Role gain, Role bias, std::int32_t layer, const std::string& name,
+                   std::int64_t width) {
+    vector(gain, layer, name + ".weight", width, Axis::None);
     out_.back().ones = true;
     out_.back().zeros = false;
     out_.back().partial = layout_.sp;
     if (!norm_bias_) return;
-    vector(bias, layer, name + ".bias", m_.hidden, Axis::None);
+    vector(bias, layer, name + ".bias", width, Axis::None);
     out_.back().partial = layout_.sp;
   }
   void qkv(std::int32_t layer, const std::string& l) {
@@ -183,7 +222,8 @@ void StageParameters::by_size(const std::vector<std::vector<TensorSpec>>& tensor
     std::vector<TensorSpec> tensors;
     std::int64_t elements = 0;
   };
-  std::array<Open, 2> by_format;  // linear weights may be stored in 8 bits, the rest is not
+  // Linear weights may be stored in 8 bits, the rest is not; experts have replicas of their own.
+  std::array<Open, 4> by_format;
   // The last micro-batch's backward takes the chunks from last to first.
   for (std::size_t v = tensors.size(); v-- > 0;) {
     const auto chunk = static_cast<std::int32_t>(v);
@@ -194,7 +234,7 @@ void StageParameters::by_size(const std::vector<std::vector<TensorSpec>>& tensor
         close(alone, chunk);
         continue;
       }
-      Open& open = by_format[bits(dtype_of(t)) < 16 ? 1 : 0];
+      Open& open = by_format[(bits(dtype_of(t)) < 16 ? 1U : 0U) + (is_expert(t.role) ? 2U : 0U)];
       open.tensors.push_back(t);
       open.elements += t.elements();
       if (reducing_.overlap && open.elements >= layout_.bucket_elements) {
@@ -260,12 +300,15 @@ void StageParameters::close(std::vector<TensorSpec>& open, std::int32_t chunk) {
                 .layer = open.back().layer,
                 .first_layer = open.front().layer,
                 .tied = open.back().tied};
+  const bool expert = is_expert(open.back().role);
+  bucket.replicas = expert ? reducing_.expert_dp : reducing_.dp;
+  bucket.shard_slot = expert ? reducing_.expert_dp : reducing_.shard;
   for (const TensorSpec& t : open) {
     bucket.elements += t.elements();
     if (t.partial) bucket.partial_elements += t.elements();
   }
   bucket.partial_begin = bucket.elements - bucket.partial_elements;
-  const std::int64_t shards = layout_.shards();
+  const std::int64_t shards = shards_of(expert);
   bucket.elements = round_up(bucket.elements, shards);
   bucket.shard = bucket.elements / shards;
   make_buffers(bucket);
@@ -277,6 +320,11 @@ void StageParameters::close(std::vector<TensorSpec>& open, std::int32_t chunk) {
   }
   buckets_.push_back(bucket);
   open.clear();
+}
+
+std::int32_t StageParameters::shards_of(bool expert) const {
+  if (!expert) return layout_.shards();
+  return level() > 0 ? reducing_.expert_replicas : 1;
 }
 
 BufferId StageParameters::persistent(const char* what, std::int64_t elements, DType dtype,
@@ -340,7 +388,9 @@ void StageParameters::make_whole(Bucket& bucket) {
 void StageParameters::make_buffers(Bucket& bucket) {
   const Precision& p = precision_;
   make_whole(bucket);
-  const bool f32_stays = bucket.dtype == DType::F32 && (level() == 0 || level() == 3);
+  // Experts that one rank alone holds have nothing to share.
+  const bool whole = level() == 0 || bucket.shard == bucket.elements;
+  const bool f32_stays = bucket.dtype == DType::F32 && (whole || level() == 3);
   if (p.master && !f32_stays) {
     bucket.master = persistent("master", bucket.shard, DType::F32, MemoryClass::Optimizer);
   }
@@ -354,7 +404,7 @@ void StageParameters::make_buffers(Bucket& bucket) {
   if (reducing_.apart && level() < 2 && p.grads == DType::F32 && bits(bucket.dtype) == 16) {
     bucket.fresh = persistent("fresh", bucket.elements, bucket.dtype, MemoryClass::Gradients);
   }
-  if (level() == 0) return;
+  if (whole) return;
   constexpr auto kPassing = MemoryClass::Communication;
   bucket.gradient_shard =
       level() >= 2 ? persistent("gradient_shard", bucket.shard, p.grads, MemoryClass::Gradients)
@@ -385,7 +435,9 @@ void StageParameters::place(const TensorSpec& t, const Bucket& bucket, std::int6
   const BufferId weight_home = flat_weights ? bucket.weight_shard : bucket.weight;
   const BufferId gradient_home = flat_gradients ? bucket.gradient_shard : bucket.gradient;
   for (const TensorSpec::Part& part : t.parts) {
-    const bool cut = t.axis != Axis::None && layout_.tp > 1;
+    const bool expert = is_expert(t.role);
+    const SlotId slot = expert ? reducing_.ep : reducing_.tp;
+    const bool cut = t.axis != Axis::None && slot.valid();
     parameters_.push_back(
         {.name = part.name,
          .rows = part.rows,
@@ -393,7 +445,7 @@ void StageParameters::place(const TensorSpec& t, const Bucket& bucket, std::int6
          .weight = view(weight_home, bucket.dtype, part.rows, offset),
          .gradient = t.frozen ? View{} : view(gradient_home, p.grads, part.rows, offset),
          .sharding =
-             cut ? Sharding{.axis = t.axis, .slot = reducing_.tp, .blocks = t.blocks} : Sharding{},
+             cut ? Sharding{.axis = t.axis, .slot = slot, .blocks = t.blocks} : Sharding{},
          .weight_shards = flat_weights ? reducing_.shard : SlotId{},
          .gradient_shards = flat_gradients ? reducing_.shard : SlotId{},
          .ones = t.ones,

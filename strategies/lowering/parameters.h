@@ -29,6 +29,17 @@ enum class Role : std::uint8_t {
   Fc1Bias,
   Fc2,
   Fc2Bias,
+  QDown,
+  QNormGain,
+  QNormBias,
+  QUp,
+  KvDown,
+  KvNormGain,
+  KvNormBias,
+  KvUp,
+  Router,
+  ExpertFc1,
+  ExpertFc2,
   FinalGain,
   FinalBias,
   Head,
@@ -43,9 +54,15 @@ enum class Role : std::uint8_t {
 };
 
 constexpr bool is_adapter(Role role) { return role >= Role::QkvAdapterIn; }
+/// Weights of the rank's experts, below each other: other ranks of the expert group hold others.
+constexpr bool is_expert(Role role) {
+  return role == Role::ExpertFc1 || role == Role::ExpertFc2;
+}
 /// Weights of the layers' matrix multiplies.
 constexpr bool is_linear(Role role) {
-  return role == Role::Qkv || role == Role::Proj || role == Role::Fc1 || role == Role::Fc2;
+  return role == Role::Qkv || role == Role::Proj || role == Role::Fc1 || role == Role::Fc2 ||
+         role == Role::QDown || role == Role::QUp || role == Role::KvDown || role == Role::KvUp ||
+         is_expert(role);
 }
 
 /// Layer numbers of Name for what lies before and after the layers.
@@ -108,6 +125,9 @@ struct Bucket {
   std::int32_t layer = 0;        // … with this layer
   std::int32_t first_layer = 0;  // whose backward begins it
   bool tied = false;
+  // Whom gradients are summed over, and who shares the states: all data-parallel ranks, or those
+  // that hold the same experts.
+  SlotId replicas{}, shard_slot{};
 };
 
 /// Format of the optimizer's states: F32, that of the weights where there is no master copy.
@@ -124,7 +144,9 @@ class StageParameters {
   /// How gradients are gathered up. `overlap`: reduced under the backward pass, by buckets; else
   /// zero 0 and 1 have a single bucket per stage. `accumulate`: over several micro-batches.
   struct Reducing {
-    SlotId tp{}, shard{};
+    SlotId tp{}, dp{}, shard{};
+    SlotId ep{}, expert_dp{};  // the expert group, and the ranks that hold the same experts
+    std::int32_t expert_replicas = 1;
     bool overlap = true, accumulate = true;
     bool apart = false;  // 16-bit gradients of a micro-batch are kept beside F32 ones
   };
@@ -165,6 +187,8 @@ class StageParameters {
   const Layout& layout_;
   Precision precision_;
   Optimizer optimizer_;
+  std::int32_t shards_of(bool expert) const;
+
   Reducing reducing_;
   std::vector<Bucket> buckets_;
   std::vector<Parameter> parameters_;

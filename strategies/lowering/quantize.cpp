@@ -36,7 +36,7 @@ View largest_magnitude(StageBuilder& b, const std::string& name, const View& x, 
 // One kernel that writes every copy given.
 void copy(StageBuilder& b, const std::string& name, std::vector<View> reads, const NarrowCopies& to,
           const View& bias_grad) {
-  const bool transposed = transposes_copies(b) && present(to.cols);
+  const bool transposed = transposes_copies(b) && present(to.cols) && !to.blocks;
   std::vector<View> writes;
   if (present(to.rows)) writes.push_back(to.rows);
   if (present(to.cols)) writes.push_back(to.cols);
@@ -47,6 +47,7 @@ void copy(StageBuilder& b, const std::string& name, std::vector<View> reads, con
             .trans_a = transposed && !present(to.rows),
             .trans_b = transposed && present(to.rows),
             .accumulate = present(bias_grad),
+            .launches = to.blocks ? b.expert_launches() : std::uint16_t{1},
             .dims = {x.rows, x.cols}},
            std::move(reads), std::move(writes));
 }
@@ -56,8 +57,9 @@ void copies(StageBuilder& b, const std::string& name, const View& x, const View&
   std::vector<View> reads{x};
   if (present(amax)) reads.push_back(amax);
   if (apart && present(to.rows) && present(to.cols)) {
-    copy(b, name + "_quantize", reads, {.rows = to.rows, .cols = {}}, {});
-    copy(b, name + "_quantize_columns", std::move(reads), {.rows = {}, .cols = to.cols}, {});
+    copy(b, name + "_quantize", reads, {.rows = to.rows, .cols = {}, .blocks = to.blocks}, {});
+    copy(b, name + "_quantize_columns", std::move(reads),
+         {.rows = {}, .cols = to.cols, .blocks = to.blocks}, {});
   } else {
     copy(b, name + "_quantize", std::move(reads), to, bias_grad);
   }
@@ -69,8 +71,9 @@ const NarrowCopies& lasting_copies(StageBuilder& b, Role role) {
   if (!added) return found->second;
   const View& w = b.weight(role).value;
   const std::string name = "weight" + std::to_string(static_cast<int>(role));
-  const bool transposed = transposes_copies(b);
+  const bool transposed = transposes_copies(b) && !is_expert(role);
   NarrowCopies& to = found->second;
+  to.blocks = is_expert(role);
   to.rows = w.dtype == b.sizes.gemm ? w : b.lasting(name + "_rows", w.rows, w.cols, b.sizes.gemm);
   to.cols = b.lasting(name + "_cols", transposed ? w.cols : w.rows, transposed ? w.rows : w.cols,
                       b.sizes.gemm);
@@ -100,7 +103,8 @@ bool transposes_copies(const StageBuilder& b) { return b.sizes.gemm != DType::Mx
 
 NarrowCopies quantize(StageBuilder& b, const std::string& name, const View& x,
                       const Wanted& wanted) {
-  const bool cols = wanted.cols && !(wanted.shard && transposes_copies(b));
+  const bool flips = transposes_copies(b) && !wanted.blocks;
+  const bool cols = wanted.cols && !(wanted.shard && flips);
   const bool written = x.dtype == b.sizes.gemm;
   const bool fused_bias = present(wanted.bias_grad) && sums_bias(b);
   if (present(wanted.bias_grad) && !fused_bias) {
@@ -112,10 +116,10 @@ NarrowCopies quantize(StageBuilder& b, const std::string& name, const View& x,
     return kept ? b.activation(name + what, rows, width, b.sizes.gemm)
                 : b.temporary(name + what, rows, width, b.sizes.gemm);
   };
-  NarrowCopies to;
+  NarrowCopies to{.rows = {}, .cols = {}, .blocks = wanted.blocks};
   if (wanted.rows && !written) to.rows = tensor("_rows", wanted.keep && !cols, x.rows, x.cols);
-  if (cols && transposes_copies(b)) to.cols = tensor("_cols", wanted.keep, x.cols, x.rows);
-  if (cols && !transposes_copies(b)) to.cols = tensor("_cols", wanted.keep, x.rows, x.cols);
+  if (cols && flips) to.cols = tensor("_cols", wanted.keep, x.cols, x.rows);
+  if (cols && !flips) to.cols = tensor("_cols", wanted.keep, x.rows, x.cols);
   if (written) {
     if (cols) copy(b, name + "_transpose", {x}, to, {});
     to.rows = x;
@@ -151,7 +155,7 @@ void quantize_weights(StageBuilder& b) {
     const View& w = b.weight(key.second).value;
     b.number(index++);
     if (w.dtype == b.sizes.gemm) {
-      copy(b, "weight_transpose", {w}, {.rows = {}, .cols = to.cols}, {});
+      copy(b, "weight_transpose", {w}, {.rows = {}, .cols = to.cols, .blocks = to.blocks}, {});
       continue;
     }
     View amax;

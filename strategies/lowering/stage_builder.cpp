@@ -86,7 +86,7 @@ void StageBuilder::add(Kind kind, std::uint8_t stream, Phase phase, const std::s
 
 void StageBuilder::kernel_in(Phase phase, const std::string& name, Op op, std::vector<View> reads,
                              std::vector<View> writes) {
-  if (op.kind != OpKind::Gemm && !is_attention_gemm(op.kind)) {
+  if (op.kind != OpKind::Gemm && op.kind != OpKind::GroupedGemm && !is_attention_gemm(op.kind)) {
     op.dtype = reads.empty() ? writes[0].dtype : reads[0].dtype;
   }
   op.out = writes[0].dtype;
@@ -147,6 +147,48 @@ void StageBuilder::linear_weight_grad(const std::string& name, const View& dy, c
              .accumulate = true,
              .dims = {dw.rows, dw.cols, transposed ? x.cols : x.rows}},
             {dy, x}, std::move(writes));
+}
+
+void StageBuilder::grouped_linear(const std::string& name, const View& x, const View& w,
+                                  const View& y) {
+  const std::int64_t g = sizes.local_experts;
+  kernel(name,
+         {.kind = OpKind::GroupedGemm,
+          .dtype = gemm_dtype(x),
+          .trans_b = true,
+          .launches = expert_launches(),
+          .slot = expert_load > 0 ? wiring.ep : SlotId{},
+          .load = expert_load,
+          .dims = {g, x.rows / g, y.cols, x.cols}},
+         {x, w}, {y});
+}
+
+void StageBuilder::grouped_input_grad(const std::string& name, const View& dy, const View& w,
+                                      const View& dx) {
+  const std::int64_t g = sizes.local_experts;
+  kernel(name,
+         {.kind = OpKind::GroupedGemm,
+          .dtype = gemm_dtype(dy),
+          .launches = expert_launches(),
+          .slot = expert_load > 0 ? wiring.ep : SlotId{},
+          .load = expert_load,
+          .dims = {g, dy.rows / g, dx.cols, dy.cols}},
+         {dy, w}, {dx});
+}
+
+void StageBuilder::grouped_weight_grad(const std::string& name, const View& dy, const View& x,
+                                       const View& dw) {
+  const std::int64_t g = sizes.local_experts;
+  kernel_in(Phase::WeightGrad, name,
+            {.kind = OpKind::GroupedGemm,
+             .dtype = gemm_dtype(x),
+             .trans_a = true,
+             .accumulate = true,
+             .launches = expert_launches(),
+             .slot = expert_load > 0 ? wiring.ep : SlotId{},
+             .load = expert_load,
+             .dims = {g, dw.rows / g, dw.cols, x.rows / g}},
+            {dy, x}, {dw});
 }
 
 // Layers share one that stays, by shape; that of the head lives for its kernel.

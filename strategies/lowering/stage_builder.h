@@ -18,10 +18,12 @@ namespace gputwin {
 /// that hold the same shard of different copies (hybrid sharding).
 struct StageWiring {
   SlotId tp{}, dp{}, shard{}, replica{}, model{}, embedding{}, next{}, previous{};
+  SlotId ep{}, expert_dp{};  // the expert group, the ranks that hold the same experts
   SlotId cp{}, cp_next{}, cp_previous{};  // the last two: neighbours in the ring exchange
   std::uint8_t compute_stream = 0, tp_stream = 0, dp_stream = 0;
   std::uint8_t cp_stream = 0, cp_receive_stream = 0;  // collectives or sends; receives
   std::uint8_t send_stream = 0, receive_stream = 0;   // activations
+  std::uint8_t ep_stream = 0;
   std::uint8_t gradient_send_stream = 0, gradient_receive_stream = 0;  // their gradients
 };
 
@@ -29,6 +31,7 @@ struct StageWiring {
 /// features, and along the tokens, which is transposed where the format needs it.
 struct NarrowCopies {
   View rows, cols;
+  bool blocks = false;  // one per expert, each transposed on its own: the whole keeps its shape
 };
 
 /// Adds operations to one segment after another.
@@ -55,6 +58,8 @@ class StageBuilder {
   const StageParameters& parameters;
   /// The weights' copies, by layer.
   std::map<std::pair<std::int32_t, Role>, NarrowCopies> narrow_weights;
+  /// Load table + 1 of the experts' kernels; 0: even.
+  std::uint32_t expert_load = 0;
 
   /// Following operations go to `segment`.
   void into(Segment& segment) { segment_ = &segment; }
@@ -95,6 +100,11 @@ class StageBuilder {
   void linear_weight_grad(const std::string& name, const View& dy, const View& x, const View& dw,
                           bool transposed = false);
 
+  /// The same three of the rank's experts: x, y and w are one block per expert below each other.
+  void grouped_linear(const std::string& name, const View& x, const View& w, const View& y);
+  void grouped_input_grad(const std::string& name, const View& dy, const View& w, const View& dx);
+  void grouped_weight_grad(const std::string& name, const View& dy, const View& x, const View& dw);
+
   /// Collectives over tp, on the "tp" stream.
   void all_reduce(const std::string& name, const View& x, bool max = false);
   void all_gather(const std::string& name, const View& shard, const View& full);
@@ -106,6 +116,11 @@ class StageBuilder {
                   const View& from, const View& to, bool max = false);
   /// shard = this rank's part of `full`.
   void own_shard(const std::string& name, const View& full, const View& shard);
+
+  /// Kernels that one instruction over all experts of the rank stands for.
+  std::uint16_t expert_launches() const {
+    return kernels.experts_apart ? static_cast<std::uint16_t>(sizes.local_experts) : 1;
+  }
 
   bool tensor_parallel() const { return layout.tp > 1; }
   bool has(Role role) const { return parameters.has(role, layer()); }
@@ -199,11 +214,30 @@ struct MlpState {
 View mlp_forward(StageBuilder& b, const View& x, MlpState& state);
 View mlp_backward(StageBuilder& b, const View& dy, const MlpState& state);
 
+/// Multi-head latent attention (mla.cpp).
+struct MlaState {
+  LinearState to_q_down, to_q_up, to_kv_down, to_kv_up, to_proj;
+  NormState q_norm, kv_norm;
+  View q, k, v, context, log_sum_exp;
+};
+View mla_forward(StageBuilder& b, const View& x, MlaState& state);
+View mla_backward(StageBuilder& b, const View& dy, const MlaState& state, bool to_input);
+
+/// A mixture of experts with the shared ones (moe.cpp).
+struct MoeState {
+  View input, logits, weights, rows, fc1, activated;
+  MlpState shared;
+};
+View moe_forward(StageBuilder& b, const View& x, MoeState& state);
+View moe_backward(StageBuilder& b, const View& dy, const MoeState& state);
+
 struct LayerState {
   NormState norm1, norm2;
   AttentionState attention;
+  MlaState mla;
   DropoutState dropout1, dropout2;
   MlpState mlp;
+  MoeState moe;
 };
 View layer_forward(StageBuilder& b, const View& x, LayerState& state);
 /// Gradient of x; none where nothing below is trained (`to_input` false).

@@ -46,15 +46,21 @@ class StageLowering {
         mj_(mj),
         stage_(stage),
         program_(new_program()),
-        wiring_(wire_stage(mj.layout, stage, mj.model.tied_embeddings, program_)),
+        wiring_(wire_stage(mj.model, mj.layout, stage, program_)),
         parameters_(plan, stage, mj.layout, mj.job,
                     stage_tensors(mj.model, mj.layout, mj.sizes, stage),
                     {.tp = wiring_.tp,
+                     .dp = wiring_.dp,
                      .shard = wiring_.shard,
+                     .ep = wiring_.ep,
+                     .expert_dp = wiring_.expert_dp,
+                     .expert_replicas = expert_replicas(mj.layout),
                      .overlap = mj.overlap_reduction(),
                      .accumulate = mj.micro_batches > 1,
                      .apart = mj.kernels.gradients_apart}),
-        b_(plan, mj.model, mj.layout, mj.job, mj.kernels, mj.sizes, wiring_, parameters_) {}
+        b_(plan, mj.model, mj.layout, mj.job, mj.kernels, mj.sizes, wiring_, parameters_) {
+    b_.expert_load = mj.job.expert_load.empty() ? 0 : 1;
+  }
 
   StageSegments run() {
     add_inputs();
@@ -364,6 +370,7 @@ Outcome<Lowered> lower(const Transformer& model, const Cluster& cluster, const L
                                                                (layout.micro_batch * layout.dp))};
   PlanBuilder builder;
   builder.arena({.name = "gpu"});
+  if (!job.expert_load.empty()) builder.plan().loads.push_back({.factor = job.expert_load});
   Lowered lowered{.plan = {},
                   .layout = layout,
                   .blocking_messages = mj.blocking_messages(),

@@ -51,6 +51,15 @@ void wire_context(const Layout& layout, Program& program, StageWiring& w) {
   w.cp_receive_stream = add_stream(program, "cp_receive", StreamKind::Communication);
 }
 
+// Experts span the dp x cp x tp ranks of a stage, consecutive ones in rank order.
+void wire_experts(const Layout& layout, Program& program, StageWiring& w) {
+  if (layout.ep > 1) {
+    w.ep = add_slot(program, "ep", Domain::Ep);
+    w.ep_stream = add_stream(program, "ep", StreamKind::Communication);
+  }
+  if (expert_replicas(layout) > 1) w.expert_dp = add_slot(program, "expert_dp", Domain::Dp);
+}
+
 // Ranks that agree on `key` form one communicator, in rank order.
 class Groups {
  public:
@@ -82,10 +91,18 @@ class Groups {
 
 }  // namespace
 
-StageWiring wire_stage(const Layout& layout, std::int32_t stage, bool tied, Program& program) {
+std::int32_t expert_replicas(const Layout& layout) {
+  return layout.tp * layout.cp * layout.dp / layout.ep;
+}
+
+StageWiring wire_stage(const Transformer& model, const Layout& layout, std::int32_t stage,
+                       Program& program) {
   StageWiring w;
   const std::int32_t replicas = layout.dp * layout.cp;
-  const std::int32_t norm_ranks = layout.tp * layout.pp * layout.shards();
+  const bool tied = model.tied_embeddings;
+  // Ranks of an expert group hold different parameters.
+  const std::int32_t norm_ranks =
+      layout.ep > 1 ? layout.ranks() : layout.tp * layout.pp * layout.shards();
   w.compute_stream = add_stream(program, "compute", StreamKind::Compute);
   if (layout.tp > 1) w.tp_stream = add_stream(program, "tp", StreamKind::Communication);
   if (layout.ranks() > 1) w.dp_stream = add_stream(program, "dp", StreamKind::Communication);
@@ -106,13 +123,15 @@ StageWiring wire_stage(const Layout& layout, std::int32_t stage, bool tied, Prog
   }
   wire_pipeline(layout, stage, program, w);
   wire_context(layout, program, w);
+  if (model.has_experts()) wire_experts(layout, program, w);
   return w;
 }
 
 void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<StageWiring>& wiring) {
   Groups tp(builder, "tp"), dp(builder, "dp"), shard(builder, "dp_shard"),
       replica(builder, "dp_replica"), model(builder, "grad_norm"), embedding(builder, "embedding"),
-      cp(builder, "cp");
+      cp(builder, "cp"), ep(builder, "ep"), expert_dp(builder, "expert_dp");
+  std::vector<std::int32_t> of_stage(static_cast<std::size_t>(layout.pp), 0);
   for (std::uint32_t r = 0; r < static_cast<std::uint32_t>(layout.ranks()); ++r) {
     const RankId id(r);
     const Coordinates c = layout.coordinates(id);
@@ -146,7 +165,9 @@ void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<Sta
     }
     if (w.model.valid()) {
       const std::int32_t copy = member / shards;
-      rank.slots.push_back(model.join({sharded ? copy : c.dp, sharded ? 0 : c.cp, 0, 0}, id));
+      const bool all = layout.ep > 1;
+      const std::array<std::int32_t, 4> key{sharded ? copy : c.dp, sharded ? 0 : c.cp, 0, 0};
+      rank.slots.push_back(model.join(all ? std::array<std::int32_t, 4>{} : key, id));
     }
     if (w.embedding.valid()) rank.slots.push_back(embedding.join({c.tp, c.cp, c.dp, 0}, id));
     if (w.next.valid()) rank.slots.push_back(at_stage(c.pp + 1));
@@ -154,6 +175,11 @@ void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<Sta
     if (w.cp.valid()) rank.slots.push_back(cp.join({c.tp, c.dp, c.pp, 0}, id));
     if (w.cp_next.valid()) rank.slots.push_back(at_part(c.cp + 1));
     if (w.cp_previous.valid()) rank.slots.push_back(at_part(c.cp - 1));
+    const std::int32_t index = of_stage[static_cast<std::size_t>(c.pp)]++;
+    if (w.ep.valid()) rank.slots.push_back(ep.join({c.pp, index / layout.ep, 0, 0}, id));
+    if (w.expert_dp.valid()) {
+      rank.slots.push_back(expert_dp.join({c.pp, index % layout.ep, 0, 0}, id));
+    }
     builder.rank(std::move(rank));
   }
 }

@@ -6,8 +6,12 @@
 namespace gputwin {
 
 /// Fills streams and slots of `program`, the program of pipeline stage `stage`, and says where they
-/// are. `tied`: the first and the last of several stages share the word embedding.
-StageWiring wire_stage(const Layout& layout, std::int32_t stage, bool tied, Program& program);
+/// are.
+StageWiring wire_stage(const Transformer& model, const Layout& layout, std::int32_t stage,
+                       Program& program);
+
+/// Ranks of a stage that hold the same experts.
+std::int32_t expert_replicas(const Layout& layout);
 
 /// Adds every rank in rank order and the communicators they form. `wiring[s]` belongs to program s.
 void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<StageWiring>& wiring);

@@ -27,6 +27,20 @@ bool is_exchange(OpKind kind) {
          kind == OpKind::SendTo || kind == OpKind::RecvFrom;
 }
 
+// The operations that a module of `modules` is made of. Sequence parallelism gathers for them.
+bool is_of_modules(const std::string& op, std::uint8_t modules) {
+  const auto starts = [&](std::initializer_list<const char*> words) {
+    return std::any_of(words.begin(), words.end(), [&](const char* w) { return op.starts_with(w); });
+  };
+  return ((modules & kRecomputeMlaUp) != 0 &&
+          starts({"q_up", "kv_up", "mla_rope", "mla_key_value", "shared_key"})) ||
+         ((modules & kRecomputeMoeActivation) != 0 && starts({"experts_activation"})) ||
+         ((modules & kRecomputeNorms) != 0 && (op == "norm1" || op == "norm2")) ||
+         ((modules & kRecomputeMlp) != 0 && (op == "activation" || starts({"fc1", "fc2_input"}))) ||
+         ((modules & kRecomputeMoe) != 0 &&
+          starts({"router", "expert_", "experts_fc1", "experts_activation", "experts_fc2_input"}));
+}
+
 // Repeats operations of one forward segment in the backward segment of the same layer.
 class Repetition {
  public:
@@ -38,9 +52,21 @@ class Repetition {
 
   // `stop_early`: without the operations whose results nobody reads.
   void whole(const Segment& forward, Segment& backward, bool stop_early) {
-    std::vector<SegmentOp> repeated = clone(forward, 0, forward.ops.size());
+    std::vector<SegmentOp> repeated = clone(forward.ops);
     remap(backward);
     if (stop_early) drop_unread(repeated, backward);
+    backward.ops.insert(backward.ops.begin(), repeated.begin(), repeated.end());
+  }
+
+  // Repeats the operations of some modules at the start of the backward pass of the layer.
+  void modules(const Segment& forward, Segment& backward, std::uint8_t wanted) {
+    std::vector<SegmentOp> of_modules;
+    for (const SegmentOp& op : forward.ops) {
+      if (is_of_modules(builder_.plan().names[op.name.value].op, wanted)) of_modules.push_back(op);
+    }
+    std::vector<SegmentOp> repeated = clone(of_modules);
+    remap(backward);
+    drop_unread(repeated, backward);
     backward.ops.insert(backward.ops.begin(), repeated.begin(), repeated.end());
   }
 
@@ -52,8 +78,7 @@ class Repetition {
     // Its inputs as they were before the exchange are kept, so the exchange is repeated too.
     while (first != ops.begin() && is_exchange(kind(*std::prev(first)))) --first;
     const auto last = std::find_if(ops.rbegin(), ops.rend(), of_core).base();
-    std::vector<SegmentOp> repeated = clone(forward, static_cast<std::size_t>(first - ops.begin()),
-                                            static_cast<std::size_t>(last - ops.begin()));
+    std::vector<SegmentOp> repeated = clone({first, last});
     // The context itself is kept: the output projection's weight gradient reads it.
     const Call& context = builder_.plan().calls[std::prev(last)->call.value];
     fresh_.erase(context.writes[0].buffer);
@@ -67,14 +92,13 @@ class Repetition {
  private:
   OpKind kind(const SegmentOp& op) const { return builder_.plan().calls[op.call.value].op.kind; }
 
-  std::vector<SegmentOp> clone(const Segment& forward, std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) {
-      const Call call = builder_.plan().calls[forward.ops[i].call.value];
+  std::vector<SegmentOp> clone(const std::vector<SegmentOp>& ops) {
+    for (const SegmentOp& op : ops) {
+      const Call call = builder_.plan().calls[op.call.value];
       for (const View& v : call.writes) refresh(v.buffer);
     }
     std::vector<SegmentOp> repeated;
-    for (std::size_t i = begin; i < end; ++i) {
-      SegmentOp op = forward.ops[i];
+    for (SegmentOp op : ops) {
       op.call = renamed(op.call);
       Name name = builder_.plan().names[op.name.value];
       name.phase = Phase::Recompute;
@@ -151,6 +175,9 @@ void recompute_chunk(PlanBuilder& builder, const Layout& layout, bool stop_early
         }
         break;
     }
+    if (layout.recompute_modules != 0 && layout.recompute == Recompute::None) {
+      repetition.modules(forward, *backward, layout.recompute_modules);
+    }
     ++index;
   }
 }
@@ -158,7 +185,8 @@ void recompute_chunk(PlanBuilder& builder, const Layout& layout, bool stop_early
 }  // namespace
 
 Lowered recompute(Lowered lowered) {
-  if (lowered.layout.recompute == Recompute::None) return lowered;
+  const Layout& layout = lowered.layout;
+  if (layout.recompute == Recompute::None && layout.recompute_modules == 0) return lowered;
   PlanBuilder builder(std::move(lowered.plan));
   for (StageSegments& stage : lowered.stages) {
     for (Chunk& chunk : stage.chunks)

@@ -48,7 +48,7 @@ json tiny_config() {
 
 TEST(ValidateRuns, PredictsWhatItCanAndSaysWhyNot) {
   json moe = tiny_config();
-  moe["model"]["moe"] = {{"experts", 8}, {"topk", 2}};
+  moe["model"]["moe"] = {{"experts", 8}, {"topk", 2}};  // its width is missing
   const json rows = json::array(
       {{{"id", "measured"},
         {"kind", "k"},
@@ -65,7 +65,7 @@ TEST(ValidateRuns, PredictsWhatItCanAndSaysWhyNot) {
   EXPECT_TRUE(out["rows"][1]["measured_s"].is_null());
   EXPECT_TRUE(out["rows"][1]["error"].is_null());
   EXPECT_EQ(out["rows"][2]["status"], "unsupported");
-  EXPECT_THAT(out["rows"][2]["reason"].get<std::string>(), HasSubstr("mixture of experts"));
+  EXPECT_THAT(out["rows"][2]["reason"].get<std::string>(), HasSubstr("the width of an expert"));
   EXPECT_EQ(out["summary"]["kinds"][0]["scorable"], 2);
   EXPECT_EQ(out["summary"]["kinds"][0]["predicted"], 1);
 }

@@ -60,11 +60,81 @@ void gemm(Work& work) {
   }
 }
 
+/// Block i of C is the product of blocks i of A and B.
+void grouped_gemm(Work& work) {
+  const Op& op = work.op;
+  const auto [g, m, n, k, u0, u1] = op.dims;
+  const Array& a = input(work, 0, g * m * k);
+  const Array& b = input(work, 1, g * k * n);
+  Array& c = output(work, 0, g * m * n);
+  for (std::int64_t e = 0; e < g; ++e) {
+    const double* from_a = a.data() + e * m * k;
+    const double* from_b = b.data() + e * k * n;
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        double sum = 0.0;
+        for (std::int64_t l = 0; l < k; ++l) {
+          sum += (op.trans_a ? from_a[l * m + i] : from_a[i * k + l]) *
+                 (op.trans_b ? from_b[j * k + l] : from_b[l * n + j]);
+        }
+        accumulate(op, c[(e * m + i) * n + j], sum);
+      }
+    }
+  }
+}
+
+/// Rows by expert (op.h, note 12) and back.
+void permute(Work& work) {
+  const auto [t, h, k, e, c, unused] = work.op.dims;
+  const bool forward = work.op.kind == OpKind::Permute;
+  const Array& from = input(work, 0, forward ? t * h : e * c * h);
+  Array& to = output(work, 0, forward ? e * c * h : t * h);
+  std::fill(to.begin(), to.end(), 0.0);
+  for (std::int64_t choice = 0; choice < t * k; ++choice) {
+    const std::int64_t row = choice / k, slot = choice / e;
+    if (slot >= c) continue;
+    const std::int64_t place = choice % e * c + slot;
+    for (std::int64_t x = 0; x < h; ++x) {
+      if (forward)
+        to[place * h + x] = from[row * h + x];
+      else
+        to[row * h + x] += from[place * h + x];
+    }
+  }
+}
+
+/// The softmax over all experts at the chosen ones, and its gradient.
+void router(Work& work) {
+  const std::int64_t t = work.op.dims[0], e = work.op.dims[1], k = work.op.dims[2];
+  const bool forward = work.op.kind == OpKind::RouterForward;
+  const Array& logits = input(work, forward ? 0 : 1, t * e);
+  Array& to = output(work, 0, forward ? t * k : t * e);
+  for (std::int64_t r = 0; r < t; ++r) {
+    const double* row = logits.data() + r * e;
+    const double top = *std::max_element(row, row + e);
+    double sum = 0.0;
+    for (std::int64_t x = 0; x < e; ++x) sum += std::exp(row[x] - top);
+    const auto gate = [&](std::int64_t x) { return std::exp(row[x] - top) / sum; };
+    if (forward) {
+      for (std::int64_t j = 0; j < k; ++j) to[r * k + j] = gate((r * k + j) % e);
+      continue;
+    }
+    const Array& grads = input(work, 0, t * k);
+    double dot = 0.0;
+    for (std::int64_t j = 0; j < k; ++j) dot += grads[r * k + j] * gate((r * k + j) % e);
+    for (std::int64_t x = 0; x < e; ++x) to[r * e + x] = -dot * gate(x);
+    for (std::int64_t j = 0; j < k; ++j) {
+      const std::int64_t x = (r * k + j) % e;
+      to[r * e + x] += grads[r * k + j] * gate(x);
+    }
+  }
+}
+
 /// Sizes of an attention op, and where its elements lie.
 struct Heads {
   std::int64_t b, a, g, s, u, d;
-  explicit Heads(const Op& op)
-      : b(op.dims[0]), a(op.dims[1]), g(op.dims[2]), s(op.dims[3]), u(op.dims[4]), d(op.dims[5]) {
+  explicit Heads(const Op& op, std::int64_t size = 0)
+      : b(op.dims[0]), a(op.dims[1]), g(op.dims[2]), s(op.dims[3]), u(op.dims[4]), d(size > 0 ? size : op.dims[5]) {
     need(g > 0 && a % g == 0, "query heads are not a multiple of key heads");
   }
   std::int64_t query_size() const { return b * s * a * d; }
@@ -190,6 +260,13 @@ class Sight {
     return seen;
   }
 
+  /// The first of them: a window leaves out those before it.
+  std::int64_t first(std::int64_t row) const {
+    const std::int64_t window = work_.op.window;
+    need(window == 0 || !work_.op.cp_slot.valid(), "a window with a cut sequence has no meaning");
+    return window == 0 ? 0 : std::max<std::int64_t>(0, keys(row) - window);
+  }
+
  private:
   const Work& work_;
   std::int64_t s_, u_, source_ = 0;
@@ -204,11 +281,12 @@ Array softmax(const Array& scores, std::int64_t u, const Sight& sight, Array* lo
     const std::int64_t seen = sight.keys(row);
     if (log_sums) (*log_sums)[row] = -std::numeric_limits<double>::infinity();
     if (seen == 0) continue;
+    const std::int64_t first = sight.first(row);
     const double* from = scores.data() + row * u;
-    const double top = *std::max_element(from, from + seen);
+    const double top = *std::max_element(from + first, from + seen);
     double sum = 0.0;
-    for (std::int64_t j = 0; j < seen; ++j) sum += std::exp(from[j] - top);
-    for (std::int64_t j = 0; j < seen; ++j) probs[row * u + j] = std::exp(from[j] - top) / sum;
+    for (std::int64_t j = first; j < seen; ++j) sum += std::exp(from[j] - top);
+    for (std::int64_t j = first; j < seen; ++j) probs[row * u + j] = std::exp(from[j] - top) / sum;
     if (log_sums) (*log_sums)[row] = top + std::log(sum);
   }
   return probs;
@@ -235,36 +313,38 @@ void softmax_kernel(Work& work) {
 }
 
 void flash_forward(Work& work) {
-  const Heads heads(work.op);
+  const Heads heads(work.op), values(work.op, work.op.value_size);
   const auto q = heads.query_size(), k = heads.key_size();
   const std::int64_t rows = heads.b * heads.a * heads.s;
   const Array scores = scores_of(work, heads, input(work, 0, q), input(work, 1, k));
   Array log_sums(static_cast<std::size_t>(rows));
   const Array probs = softmax(scores, heads.u, Sight(work, heads.s, heads.u), &log_sums);
-  output(work, 0, q) = toward_queries(heads, probs, input(work, 2, k), 1.0);
+  output(work, 0, values.query_size()) =
+      toward_queries(values, probs, input(work, 2, values.key_size()), 1.0);
   output(work, 1, rows) = log_sums;
 }
 
 /// P = exp(S - L) and dS = P (dP - dO . O) with the L and O of all keys, whatever part is here.
 void flash_backward(Work& work) {
-  const Heads heads(work.op);
+  const Heads heads(work.op), values(work.op, work.op.value_size);
   const auto q = heads.query_size(), k = heads.key_size();
   const std::int64_t rows = heads.b * heads.a * heads.s;
   Array probs = scores_of(work, heads, input(work, 0, q), input(work, 1, k));
-  const Array& out = input(work, 3, q);
+  const Array& out = input(work, 3, values.query_size());
   const Array& log_sums = input(work, 4, rows);
-  const Array& grad = input(work, 5, q);
-  Array d_scores = products(heads, grad, input(work, 2, k), 1.0);
+  const Array& grad = input(work, 5, values.query_size());
+  Array d_scores = products(values, grad, input(work, 2, values.key_size()), 1.0);
   const Sight sight(work, heads.s, heads.u);
   for (std::int64_t n = 0; n < heads.b; ++n) {
     for (std::int64_t h = 0; h < heads.a; ++h) {
       for (std::int64_t i = 0; i < heads.s; ++i) {
         const std::int64_t from = heads.score(n, h, i), row = from / heads.u;
-        const std::int64_t at = heads.query(n, h, i);
+        const std::int64_t at = values.query(n, h, i);
         double dot = 0.0, total = 0.0;
-        for (std::int64_t x = 0; x < heads.d; ++x) dot += grad[at + x] * out[at + x];
+        for (std::int64_t x = 0; x < values.d; ++x) dot += grad[at + x] * out[at + x];
         for (std::int64_t j = from; j < from + heads.u; ++j) {
-          probs[j] = j - from < sight.keys(row) ? std::exp(probs[j] - log_sums[row]) : 0.0;
+          const bool seen = j - from >= sight.first(row) && j - from < sight.keys(row);
+          probs[j] = seen ? std::exp(probs[j] - log_sums[row]) : 0.0;
           d_scores[j] = probs[j] * (d_scores[j] - dot);
           total += probs[j];
         }
@@ -275,7 +355,7 @@ void flash_backward(Work& work) {
   }
   output(work, 0, q) = toward_queries(heads, d_scores, work.reads[1], heads.scale());
   output(work, 1, k) = toward_keys(heads, d_scores, work.reads[0], heads.scale());
-  output(work, 2, k) = toward_keys(heads, probs, grad, 1.0);
+  output(work, 2, values.key_size()) = toward_keys(values, probs, grad, 1.0);
 }
 
 void attention_merge(Work& work) {
@@ -380,10 +460,10 @@ double activation_slope(Activation activation, double x) {
 }
 
 /// The input of an activation with its bias added; read `first` is x, read `first + 1` the optional
-/// bias.
+/// bias. Weights of rows come last.
 Array biased(const Work& work, std::size_t first, std::int64_t rows, std::int64_t cols) {
   Array x = input(work, first, rows * cols);
-  if (work.reads.size() > first + 1) {
+  if (work.reads.size() > first + (work.op.weighted ? 2 : 1)) {
     const Array& bias = input(work, first + 1, cols);
     for (std::int64_t k = 0; k < rows * cols; ++k) x[k] += bias[k % cols];
   }
@@ -399,7 +479,8 @@ void activation_forward(Work& work) {
   for (std::int64_t r = 0; r < t; ++r) {
     for (std::int64_t c = 0; c < f; ++c) {
       y[r * f + c] =
-          activated(work.op.activation, x[r * width + c]) * (gated ? x[r * width + f + c] : 1.0);
+          activated(work.op.activation, x[r * width + c]) * (gated ? x[r * width + f + c] : 1.0) *
+          (work.op.weighted ? work.reads.back().at(static_cast<std::size_t>(r)) : 1.0);
     }
   }
 }
@@ -411,15 +492,22 @@ void activation_backward(Work& work) {
   const Array& dy = input(work, 0, t * f);
   const Array x = biased(work, 1, t, width);
   Array& dx = output(work, 0, t * width);
+  const bool weighted = work.op.weighted;
+  if (weighted) std::fill(output(work, work.writes.size() - 1, t).begin(), work.writes.back().end(), 0.0);
   for (std::int64_t r = 0; r < t; ++r) {
+    const double weight = weighted ? work.reads.back().at(static_cast<std::size_t>(r)) : 1.0;
     for (std::int64_t c = 0; c < f; ++c) {
-      const double gate = x[r * width + c], grad = dy[r * f + c];
+      const double gate = x[r * width + c], grad = weight * dy[r * f + c];
       const double up = gated ? x[r * width + f + c] : 1.0;
+      if (weighted) {
+        work.writes.back()[static_cast<std::size_t>(r)] +=
+            dy[r * f + c] * up * activated(work.op.activation, gate);
+      }
       dx[r * width + c] = grad * up * activation_slope(work.op.activation, gate);
       if (gated) dx[r * width + f + c] = grad * activated(work.op.activation, gate);
     }
   }
-  if (work.writes.size() < 2) return;
+  if (work.writes.size() < (weighted ? 3U : 2U)) return;
   for (std::int64_t c = 0; c < width; ++c) {
     double sum = 0.0;
     for (std::int64_t r = 0; r < t; ++r) sum += dx[r * width + c];
@@ -472,6 +560,58 @@ void rope(Work& work) {
       y[at] = first * std::cos(angle) - second * std::sin(angle);
       y[at + d / 2] = first * std::sin(angle) + second * std::cos(angle);
     }
+  }
+}
+
+/// Rotates the pairs (x, x + r/2) of r elements that stand at `at`.
+void rotate(Work& work, Array& values, std::int64_t at, std::int64_t r, std::int64_t row,
+            std::int64_t sequence, bool inverse) {
+  const double position = static_cast<double>(
+      sequence_position(row % sequence, sequence, work.cp_member, work.cp_members));
+  for (std::int64_t x = 0; x < r / 2; ++x) {
+    const double exponent = -2.0 * static_cast<double>(x) / static_cast<double>(r);
+    const double angle = (inverse ? -1.0 : 1.0) * position * std::pow(kRopeBase, exponent);
+    const double first = values[at + x], second = values[at + x + r / 2];
+    values[at + x] = first * std::cos(angle) - second * std::sin(angle);
+    values[at + x + r / 2] = first * std::sin(angle) + second * std::cos(angle);
+  }
+}
+
+void mla_rope(Work& work) {
+  const auto [t, a, n, r, s, unused] = work.op.dims;
+  Array& q = output(work, 0, t * a * (n + r));
+  q = input(work, 0, t * a * (n + r));
+  for (std::int64_t k = 0; k < t * a; ++k) {
+    rotate(work, q, k * (n + r) + n, r, k / a, s, work.op.inverse);
+  }
+}
+
+void mla_key_value(Work& work) {
+  const auto [t, a, n, r, v, s] = work.op.dims;
+  const Array& kv = input(work, 0, t * a * (n + v));
+  const Array& shared = input(work, 1, t * r);
+  Array& keys = output(work, 0, t * a * (n + r));
+  Array& values = output(work, 1, t * a * v);
+  for (std::int64_t k = 0; k < t * a; ++k) {
+    for (std::int64_t x = 0; x < n; ++x) keys[k * (n + r) + x] = kv[k * (n + v) + x];
+    for (std::int64_t x = 0; x < v; ++x) values[k * v + x] = kv[k * (n + v) + n + x];
+    for (std::int64_t x = 0; x < r; ++x) keys[k * (n + r) + n + x] = shared[k / a * r + x];
+    rotate(work, keys, k * (n + r) + n, r, k / a, s, false);
+  }
+}
+
+void mla_key_value_grad(Work& work) {
+  const auto [t, a, n, r, v, s] = work.op.dims;
+  Array d_keys = input(work, 0, t * a * (n + r));
+  const Array& d_values = input(work, 1, t * a * v);
+  Array& d_kv = output(work, 0, t * a * (n + v));
+  Array& d_shared = output(work, 1, t * r);
+  std::fill(d_shared.begin(), d_shared.end(), 0.0);
+  for (std::int64_t k = 0; k < t * a; ++k) {
+    rotate(work, d_keys, k * (n + r) + n, r, k / a, s, true);
+    for (std::int64_t x = 0; x < n; ++x) d_kv[k * (n + v) + x] = d_keys[k * (n + r) + x];
+    for (std::int64_t x = 0; x < v; ++x) d_kv[k * (n + v) + n + x] = d_values[k * v + x];
+    for (std::int64_t x = 0; x < r; ++x) d_shared[k / a * r + x] += d_keys[k * (n + r) + n + x];
   }
 }
 
@@ -691,7 +831,7 @@ bool reads_output(const Op& op, std::size_t index, std::size_t outputs) {
   if (op.kind == OpKind::Gemm) return op.accumulate && index == 0;
   if (op.kind == OpKind::Quantize) return op.accumulate && index + 1 == outputs;
   if (op.kind == OpKind::NormBackward || op.kind == OpKind::ActivationBackward) {
-    return op.accumulate && index > 0;
+    return op.accumulate && index > 0 && !(op.weighted && index + 1 == outputs);
   }
   return op.accumulate;
 }
@@ -699,6 +839,7 @@ bool reads_output(const Op& op, std::size_t index, std::size_t outputs) {
 void compute(Work& work) {
   switch (work.op.kind) {
     case OpKind::Gemm: return gemm(work);
+    case OpKind::GroupedGemm: return grouped_gemm(work);
     case OpKind::AttentionScores:
     case OpKind::AttentionContext:
     case OpKind::AttentionGradProbs:
@@ -717,6 +858,13 @@ void compute(Work& work) {
     case OpKind::BiasDropoutAdd: return bias_dropout_add(work);
     case OpKind::BiasGrad: return bias_grad(work);
     case OpKind::Rope: return rope(work);
+    case OpKind::MlaRope: return mla_rope(work);
+    case OpKind::MlaKeyValue: return mla_key_value(work);
+    case OpKind::MlaKeyValueGrad: return mla_key_value_grad(work);
+    case OpKind::RouterForward:
+    case OpKind::RouterBackward: return router(work);
+    case OpKind::Permute:
+    case OpKind::Unpermute: return permute(work);
     case OpKind::EmbeddingForward:
     case OpKind::EmbeddingBackward: return embedding(work);
     case OpKind::PositionAdd:

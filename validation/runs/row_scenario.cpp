@@ -94,24 +94,32 @@ class RowTranslation {
     };
     const std::string kind = word(model_, "kind", "decoder");
     no(kind != "decoder", "models of kind " + kind);
-    no(known(at(model_, "moe")), "mixture of experts");
-    no(known(at(model_, "mla")), "multi-head latent attention");
-    no(known(at(model_, "window")), "sliding-window attention");
     const std::string pattern = word(model_, "attention_pattern", "full");
-    no(pattern != "full", pattern + " attention");
-    no(count(model_, "mtp_layers", 0) > 0, "multi-token prediction");
+    const bool windowed = pattern == "sliding-window" && known(at(model_, "window"));
+    no(pattern != "full" && !windowed, pattern + " attention");
+    no(count(parallel_, "etp", 1) > 1, "experts cut over tensor parallelism");
+    no(count(parallel_, "ep", 1) > 1 && !has_experts(), "expert parallelism without experts");
     no(known(at(config_, "offload")), "offloading");
     no(!at(config_, "device_id").is_string(), "mixed clusters");
     const std::string schedule = word(parallel_, "schedule", "none");
     no(!one_of(schedule, {"none", "1f1b", "interleaved", "gpipe"}), "schedule " + schedule);
     no(word(parallel_, "stage_unit", "layer") != "layer", "stages of pieces");
-    no(count(parallel_, "ep", 1) > 1, "expert parallelism");
     const std::string recompute = word(config_, "recompute", "none");
-    no(!one_of(recompute, {"none", "selective", "full", "block"}), "recompute " + recompute);
+    no(!one_of(recompute, {"none", "selective", "full", "block", "modules"}),
+       "recompute " + recompute);
     if (word(parallel_, "stage_rule", "even") == "unknown" &&
-        !at(parallel_, "stage_layers").is_array()) {
+        !at(parallel_, "stage_layers").is_array() && !has_recipe_stages()) {
       throw Refusal{"the layers of each stage are not known"};
     }
+  }
+
+  bool has_experts() const { return known(at(model_, "moe")); }
+  bool has_recipe_stages() const { return stack_is("megatron-bridge"); }
+  std::int64_t mtp_layers() const { return count(model_, "mtp_layers", 0); }
+  // A layer of multi-token prediction is taken as one more layer before the head; its own pass
+  // through the head is left out.
+  std::int64_t layers() const {
+    return needed(model_, "layers", "the number of layers") + mtp_layers();
   }
 
   // What scripts of these stacks use where a source does not say: Megatron-LM trained with dropout
@@ -137,13 +145,27 @@ class RowTranslation {
     if (vocab % tp_ != 0) vocab = (vocab + 128 * tp_ - 1) / (128 * tp_) * 128 * tp_;
     Json m;
     m["name"] = word(model_, "name", "unnamed");
-    m["layers"] = needed(model_, "layers", "the number of layers");
+    m["layers"] = layers();
     m["hidden"] = hidden;
     m["heads"] = heads;
-    // Key and value heads are repeated where tensor parallelism has more ranks than there are
-    // heads.
-    m["kv_heads"] = kv < tp_ && tp_ % kv == 0 ? tp_ : kv;
-    m["head_dim"] = count(model_, "head_dim", hidden / heads);
+    if (const Json& mla = at(model_, "mla"); known(mla)) {
+      m["mla"] = {{"q_rank", count(mla, "q_lora", 0)},
+                  {"kv_rank", needed(mla, "kv_lora", "the rank of latent keys")},
+                  {"nope", needed(mla, "nope", "the head size of latent attention")},
+                  {"rope", needed(mla, "rope", "the head size of latent attention")},
+                  {"value", needed(mla, "v", "the head size of latent attention")}};
+    } else {
+      // Key and value heads are repeated where tensor parallelism has more ranks than there are
+      // heads.
+      m["kv_heads"] = kv < tp_ && tp_ % kv == 0 ? tp_ : kv;
+      m["head_dim"] = count(model_, "head_dim", hidden / heads);
+    }
+    if (has_experts()) m["moe"] = experts();
+    if (const Json& window = at(model_, "window"); known(window)) {
+      m["window"] = needed(window, "size", "the size of the window");
+      const double full = 1.0 - number(window, "layer_fraction", 1.0);
+      if (full > 0) m["full_every"] = static_cast<std::int64_t>(1.0 / full + 0.5);
+    }
     m["ffn"] = needed(model_, "ffn", "the width of the MLP");
     m["vocab"] = vocab;
     m["activation"] = word(model_, "activation", "gelu");
@@ -154,6 +176,27 @@ class RowTranslation {
     m["tied_embeddings"] = flag(model_, "tied_embeddings", true);
     if (dropout() > 0) m["dropout"] = dropout();
     return m;
+  }
+
+  Json experts() const {
+    const Json& moe = at(model_, "moe");
+    Json e;
+    e["experts"] = needed(moe, "experts", "the number of experts");
+    e["top_k"] = needed(moe, "topk", "the experts of a token");
+    e["ffn"] = needed(moe, "ffn", "the width of an expert");
+    e["shared_ffn"] = count(moe, "shared_ffn", 0);
+    e["dense_layers"] = count(model_, "dense_layers", 0);
+    e["every"] = count(moe, "every", 1);
+    const bool padded = noted("token-drop") || noted("capacity-padded");
+    e["capacity_factor"] = number(moe, "capacity_factor", padded ? 1.0 : 0.0);
+    return e;
+  }
+
+  // Jobs with experts are given so much of a large NVLink domain (a rack of 72) that no expert group
+  // straddles two.
+  std::int64_t used_domain(std::int64_t domain, std::int64_t node_size) const {
+    const std::int64_t ep = count(parallel_, "ep", 1), used = domain / ep * ep;
+    return domain > node_size && used >= node_size && used % node_size == 0 ? used : domain;
   }
 
   Json node_type() const {
@@ -168,7 +211,7 @@ class RowTranslation {
       type["intra"] = {{"kind", kind}};
       if (kind != "pcie" && kind != "none") {
         type["intra"]["bandwidth_GBps"] = number(intra, "GBps_per_device_per_direction");
-        const std::int64_t domain = count(intra, "domain_devices", node_size);
+        const std::int64_t domain = used_domain(count(intra, "domain_devices", node_size), node_size);
         if (kind == "nvswitch" && domain > node_size) type["intra"]["domain_gpus"] = domain;
       }
     }
@@ -274,11 +317,13 @@ class RowTranslation {
     const Json& batch = at(config_, "batch");
     Json l;
     l["tp"] = tp_;
-    l["sp"] = flag(parallel_, "sp") && tp_ > 1;
+    // Megatron's experts need sequence parallelism beside tensor parallelism.
+    l["sp"] = (flag(parallel_, "sp") || has_experts()) && tp_ > 1;
     l["pp"] = pp;
     if (pp > 1) l["vpp"] = vpp;
     l["dp"] = count(parallel_, "dp", 1);
     l["cp"] = count(parallel_, "cp", 1);
+    l["ep"] = count(parallel_, "ep", 1);
     if (l["cp"] > 1 && noted("cp-all-to-all")) l["cp_comm"] = "all-to-all";
     l["zero"] = zero();
     if (known(at(parallel_, "hsdp_group"))) l["hsdp_group"] = count(parallel_, "hsdp_group", 0);
@@ -305,8 +350,44 @@ class RowTranslation {
 
   void recompute(Json& l) const {
     const std::string mode = word(config_, "recompute", "none");
-    l["recompute"] = mode;
+    l["recompute"] = mode == "modules" ? "none" : mode;
+    if (mode == "modules") recompute_modules(l);
     if (mode == "block") l["recompute_layers"] = at(config_, "recompute_layers");
+  }
+
+  void recompute_modules(Json& l) const {
+    Json modules = Json::array();
+    for (const Json& module : at(config_, "recompute_modules")) {
+      const std::string name = module.is_string() ? module.get<std::string>() : "";
+      if (name == "core_attn") l["recompute"] = "selective";
+      if (name == "layernorm" || name == "rmsnorm") modules.push_back("norms");
+      if (one_of(name, {"mla_up_proj", "moe_act", "mlp", "moe"})) modules.push_back(name);
+    }
+    if (l["recompute"] == "none") l["recompute_modules"] = modules;
+  }
+
+  // What Megatron Bridge's recipes do where a source does not print it: embedding and head count as
+  // a layer each if that comes out even; else (the layouts written down for DeepSeek-V3 and Kimi)
+  // all chunks are alike but the last, which has what is left with multi-token prediction and loss.
+  Json recipe_stages(std::int64_t chunks) const {
+    const std::int64_t model = count(model_, "layers", 0);
+    std::vector<std::int64_t> list(static_cast<std::size_t>(chunks));
+    if ((model + 2) % chunks == 0 && mtp_layers() == 0) {
+      std::fill(list.begin(), list.end(), (model + 2) / chunks);
+      --list.front();
+      --list.back();
+      return list;
+    }
+    const std::int64_t each = (model + chunks - 1) / chunks;
+    std::fill(list.begin(), list.end(), each);
+    list.back() = model - each * (chunks - 1);
+    if (list.back() < 0) {
+      list.front() += list.back();
+      list.back() = 0;
+    }
+    if (list.front() < 0) return nullptr;
+    list.back() += mtp_layers();
+    return list;
   }
 
   // Layers by chunk; null: as even as possible.
@@ -315,6 +396,9 @@ class RowTranslation {
     const std::int64_t chunks = pp * vpp;
     if (pp == 1) return nullptr;
     if (stated.is_array() && static_cast<std::int64_t>(stated.size()) == chunks) return stated;
+    if (word(parallel_, "stage_rule") == "unknown" && has_recipe_stages()) {
+      return recipe_stages(chunks);
+    }
     const std::int64_t layers = count(model_, "layers", 0);
     if (word(parallel_, "stage_rule") != "embed-loss" || (layers + 2) % chunks != 0) return nullptr;
     // Embedding and head count as a layer each.

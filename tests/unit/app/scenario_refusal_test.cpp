@@ -147,13 +147,32 @@ TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
     EXPECT_THAT(e.problem, HasSubstr("not supported yet"));
     EXPECT_THAT(e.fix, HasSubstr(fix));
   };
-  expect(R"({"layout": {"ep": 8}})", "/layout/ep", "nearest legal value: 1");
   expect(R"({"layout": {"schedule": "zb-h1"}})", "/layout/schedule", "1f1b");
   expect(R"({"layout": {"recompute": "modules"}})", "/layout/recompute", "selective");
   expect(R"({"layout": {"tp_overlap": "async-tp"}})", "/layout/tp_overlap", "userbuffers");
   expect(R"({"job": {"attention": "flash4"}})", "/job/attention", "flash3");
-  expect(R"({"model": {"moe": {"experts": 8}}})", "/model/moe", "remove");
+  expect(R"({"model": {"mtp_layers": 1}})", "/model/mtp_layers", "remove");
   expect(R"({"passes": [{"overlap": {"max_chunks": 4}}]})", "/passes/0/overlap", "leaving []");
+}
+
+TEST(Refusal, ChecksExpertsAndLatentAttention) {
+  const auto expect = [](const char* patch, const char* pointer, const char* problem) {
+    const InputError e = refusal(patch);
+    EXPECT_EQ(e.pointer, pointer);
+    EXPECT_THAT(e.problem, HasSubstr(problem));
+  };
+  expect(R"({"layout": {"ep": 8}})", "/layout/ep", "the model has no experts");
+  expect(R"({"job": {"expert_load": [1.0]}})", "/job/expert_load", "the model has no experts");
+  expect(R"({"model": {"moe": {"experts": 8, "top_k": 2, "ffn": 64}}, "layout": {"ep": 3}})",
+         "/layout/ep", "does not divide");
+  expect(R"({"model": {"moe": {"experts": 8, "top_k": 9, "ffn": 64}}})", "/model/moe/top_k",
+         "top_k (9) of 8 experts");
+  expect(R"({"model": {"moe": {"experts": 8, "top_k": 2}}})", "/model/moe/ffn", "is missing");
+  expect(R"({"model": {"moe": {"experts": 8, "top_k": 2, "ffn": 64, "dense_layers": 100000}}})",
+         "/model/moe/dense_layers", "leaves none");
+  expect(R"({"model": {"full_every": 2}})", "/model/full_every", "without a window");
+  expect(R"({"model": {"window": 64}, "job": {"attention": "unfused"}})", "/job/attention",
+         "runs in flash kernels");
 }
 
 TEST(Refusal, FindsTheNearestSpelling) {

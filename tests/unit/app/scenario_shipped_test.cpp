@@ -73,6 +73,11 @@ TEST(ShippedScenarios, ModelsHaveTheirPublishedSize) {
   EXPECT_EQ(parameters("llama3_8b"), 8030261248);
   EXPECT_EQ(parameters("llama3_70b"), 70553706496);
   EXPECT_EQ(parameters("llama3_405b"), 405853388800);
+  // Mistral AI's own count; DeepSeek's has 256 routing biases in each of 58 layers besides, Qwen's
+  // gains of the norms of queries and keys, 2 x 128 in each of 48.
+  EXPECT_EQ(parameters("mixtral_8x7b"), 46702792704);
+  EXPECT_EQ(parameters("deepseek_v3"), 671026419200 - 58 * 256);
+  EXPECT_EQ(parameters("qwen3_30b_a3b"), 30532122624 - 48 * 256);
   // 124,439,808 with GPT-2's 50257 words; padding adds 47 rows of 768.
   EXPECT_EQ(parameters("gpt2_124m"), 124439808 + (50304 - 50257) * 768);
   const std::pair<const char*, double> billions[] = {{"gpt_22b", 22.1},

@@ -86,6 +86,18 @@ rank p gpu=0
   EXPECT_EQ(std::get<Execution>(outcome).makespan, 3 * kUs);
 }
 
+// Three launches of 2 us before a: it ends at 7 us; b is issued at 8.
+TEST(Reference, PaysTheLaunchesOfEveryKernelOfAnInstruction) {
+  TableCostModel costs;
+  costs.host_cost.launch = 2.0_us;
+  const std::string text = kOneRank + R"(
+  kernel compute F/L0/a opaque flops=1e6 launches=3 : :
+  kernel compute F/L0/b opaque flops=1e6 : :
+rank p gpu=0
+)";
+  EXPECT_EQ(executed(text, costs).makespan, 9 * kUs);
+}
+
 // The host waits for a (2 + 10 us) before it launches b: 12 + 2 + 1.
 TEST(Reference, BlocksTheHostOnAnEvent) {
   TableCostModel costs;

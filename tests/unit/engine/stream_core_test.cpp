@@ -26,6 +26,18 @@ TEST(Host, LaunchBoundRankWaitsForItsHost) {
   EXPECT_EQ(part(run, 0, Part::Compute), 3 * kUs);
 }
 
+// One instruction that stands for three kernels is issued at 6 us and ends at 7, the next is issued
+// at 8 and ends at 9.
+TEST(Host, LaunchesEveryKernelOfAnInstruction) {
+  World world;
+  world.costs.host_cost.launch = Seconds(2e-6);
+  const Execution run =
+      world.run("program p\n  stream compute compute\nbody\n"
+                "  kernel compute F/L0/a opaque flops=1e6 launches=3 : :\n" +
+                kernel("compute", 1) + "rank p gpu=0\n");
+  EXPECT_EQ(run.makespan, 9 * kUs);
+}
+
 TEST(Host, CudaGraphRemovesTheLaunchCost) {
   World world;
   world.costs.host_cost.launch = Seconds(2e-6);

@@ -81,5 +81,18 @@ TEST(Flops, CountGroupedQueriesAndGatedMlps) {
   EXPECT_NEAR(flops, 3 * (2.0 * 218'103'808 + 4.0 * 4096), 1.0);
 }
 
+// h = 4096, one layer of Mixtral: attention as Llama's above, a router of 8 x 4096, two of eight
+// experts of 3 x 4096 x 14336 weights.
+TEST(Flops, CountTheExpertsOfAToken) {
+  Transformer t;
+  t.layers = 1, t.hidden = 4096, t.heads = 32, t.kv_heads = 8, t.head_dim = 128;
+  t.ffn = 14336, t.vocab = 0, t.activation = Activation::Swiglu;
+  t.moe = {.experts = 8, .top_k = 2, .ffn = 14336};
+  const Job job{.sequence = 1, .global_batch = 1};
+  const double flops = iteration_flops(t, job, Layout{}, FlopsConvention::Megatron).model.value;
+  const double weights = 218'103'808.0 + 3 * 4096.0 * 14336 + 8 * 4096.0;
+  EXPECT_NEAR(flops, 3 * (2.0 * weights + 4.0 * 4096), 1.0);
+}
+
 }  // namespace
 }  // namespace gputwin

@@ -370,5 +370,40 @@ TEST(HardwareModel, PricesEveryKernelKind) {
   }
 }
 
+// Head sizes 192 and 128 of latent attention: a forward tile takes 2 x 128 x 128 x (192 + 128)
+// FLOPs, 5/6 of what it takes with 192 twice; backward 2 x 128 x 128 x (3 x 192 + 2 x 128), 13/15.
+TEST(FlashAttention, CountsSmallerValues) {
+  Device device = round_device();
+  device.attention.start_up = Seconds(0.0);
+  const auto compute = [&](OpKind kind, std::int32_t values) {
+    const Op op{.kind = kind,
+                .dtype = DType::Bf16,
+                .causal = true,
+                .attention = AttentionKernel::Flash2,
+                .value_size = values,
+                .dims = {1, 128, 128, 4096, 4096, 192}};
+    return flash_cost(device, op, Bytes(0)).term(Term::Compute).value;
+  };
+  EXPECT_NEAR(compute(OpKind::FlashForward, 128) / compute(OpKind::FlashForward, 0), 5.0 / 6, 1e-9);
+  EXPECT_NEAR(compute(OpKind::FlashBackward, 128) / compute(OpKind::FlashBackward, 0), 13.0 / 15,
+              1e-9);
+}
+
+// A window of 128 keys: 32 rows of tiles see 2 tiles each, the first one, of 32 x 33 / 2 = 528.
+TEST(FlashAttention, SkipsTilesBeforeAWindow) {
+  const Device device = round_device();
+  const auto compute = [&](std::int32_t window) {
+    const Op op{.kind = OpKind::FlashForward,
+                .dtype = DType::Bf16,
+                .causal = true,
+                .attention = AttentionKernel::Flash2,
+                .window = window,
+                .dims = {1, 8, 8, 4096, 4096, 128}};
+    return flash_cost(device, op, Bytes(0)).term(Term::Compute).value;
+  };
+  EXPECT_NEAR(compute(128) / compute(0), 63.0 / 528, 1e-9);
+  EXPECT_EQ(compute(4096), compute(0));
+}
+
 }  // namespace
 }  // namespace gputwin

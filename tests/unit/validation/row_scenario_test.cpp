@@ -87,6 +87,37 @@ TEST(RowScenario, ReadsNothingButTheConfig) {
   EXPECT_EQ(scenario_of(noisy), scenario_of(small_config()));
 }
 
+// DeepSeek-V3's 61 layers on 16 chunks of a stack whose recipes cut them 4, 4, .., 1; the layer of
+// multi-token prediction joins the last.
+TEST(RowScenario, CutsExpertsAsTheStacksRecipesDo) {
+  Json config = small_config();
+  config["stack"] = "megatron-bridge-nemo-26.08";
+  config["attention"] = "cudnn";
+  config["model"].update({{"layers", 61}, {"positions", "rope"}, {"activation", "swiglu"}});
+  config["model"].update(
+      {{"moe", {{"experts", 8}, {"topk", 2}, {"ffn", 64}, {"shared_ffn", 64}, {"every", 1}}},
+       {"mla", {{"q_lora", 64}, {"kv_lora", 32}, {"nope", 32}, {"rope", 16}, {"v", 32}}},
+       {"dense_layers", 3},
+       {"mtp_layers", 1}});
+  config["parallel"].update({{"tp", 1},
+                             {"dp", 4},
+                             {"ep", 4},
+                             {"vpp", 8},
+                             {"schedule", "interleaved"},
+                             {"stage_rule", "unknown"}});
+  config["recompute"] = "modules";
+  config["recompute_modules"] = {"mla_up_proj", "layernorm"};
+  const Json s = scenario_of(config);
+  EXPECT_EQ(s["model"]["layers"], 62);
+  EXPECT_EQ(s["layout"]["stage_layers"],
+            (Json{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 2}));
+  EXPECT_EQ(s["layout"]["ep"], 4);
+  EXPECT_EQ(s["layout"]["recompute_modules"], (Json{"mla_up_proj", "norms"}));
+  EXPECT_EQ(s["model"]["moe"]["dense_layers"], 3);
+  EXPECT_FALSE(s["model"].contains("head_dim"));
+  parse_scenario(s.dump(), "row", {}, {});
+}
+
 TEST(RowScenario, SaysWhatItCannotTranslate) {
   Json config = small_config();
   config["model"]["kind"] = "cnn";
