@@ -40,7 +40,7 @@ double fully_recomputed_layers(const Transformer& model, const Layout& layout) {
       double layers = 0.0;
       const std::vector<std::int32_t> per_chunk = layout.layers_per_chunk(model.layers);
       for (std::size_t c = 0; c < per_chunk.size(); ++c) {
-        const std::int32_t stage = static_cast<std::int32_t>(c) % layout.pp;
+        const std::int32_t stage = layout.stage_of(static_cast<std::int32_t>(c));
         layers += std::min(per_chunk[c], layout.recomputed_layers(stage));
       }
       return layers;
