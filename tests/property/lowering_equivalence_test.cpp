@@ -299,9 +299,11 @@ std::vector<World> schedule_worlds(Schedule schedule, std::int32_t vpp) {
   const std::int32_t ways = placement(schedule) == Placement::TwoWay ? 2 : 1;
   for (const std::int32_t pp : {2, 3, 4}) {
     if (ways == 2 && pp % 2 != 0) continue;
-    for (const std::int32_t m : {1, 2, 5, 7}) {
+    for (std::int32_t m : {1, 2, 5}) {
+      if (schedule == Schedule::DualPipe) m += pp - 1;
       for (const auto& [tp, sp] : {std::pair{1, false}, std::pair{2, false}, std::pair{2, true}}) {
         for (const auto& [dp, zero] : {std::pair{1, 0}, std::pair{2, 0}, std::pair{2, 1}}) {
+          if (ways == 2 && zero > 0) continue;
           Draw draw(200'000 + 1000 * static_cast<std::uint64_t>(schedule) + list.size());
           World w;
           w.job.sequence = draw.of({4, 8});
@@ -487,7 +489,12 @@ INSTANTIATE_TEST_SUITE_P(Schedules, ScheduleEquivalence,
                          testing::Values(ScheduleMode{"ZbH1", Schedule::ZbH1},
                                          ScheduleMode{"ZbH2", Schedule::ZbH2},
                                          ScheduleMode{"Zb1p", Schedule::Zb1p},
-                                         ScheduleMode{"Zb2p", Schedule::Zb2p}),
+                                         ScheduleMode{"Zb2p", Schedule::Zb2p},
+                                         ScheduleMode{"ZbV", Schedule::ZbV, 2},
+                                         ScheduleMode{"HanayoOneWave", Schedule::Hanayo, 2},
+                                         ScheduleMode{"HanayoTwoWaves", Schedule::Hanayo, 4},
+                                         ScheduleMode{"DualPipe", Schedule::DualPipe},
+                                         ScheduleMode{"Chimera", Schedule::Chimera}),
                          [](const auto& param) { return std::string(param.param.name); });
 
 class LinearEquivalence : public testing::TestWithParam<LinearMode> {};
