@@ -21,6 +21,9 @@ void stamp(std::vector<Instruction>& body, const std::vector<Instruction>& piece
   }
 }
 
+// Stands for the message of post-validation where passes stand for the messages they need.
+constexpr Pass kValidation{PassKind::WeightGrad, 0, 0};
+
 class Emitter {
  public:
   Emitter(Templates templates, const std::vector<StageTable>& tables)
@@ -56,22 +59,28 @@ class Emitter {
   // them.
   void order_messages() {
     sequences_.resize(at(stages_ * stages_));
-    places_.assign(at(stages_),
-                   std::vector<Place>(2 * at(layout().local_chunks()) * at(t_.micro_batches)));
+    places_.assign(at(stages_), std::vector<Place>(kPassKinds * at(layout().local_chunks()) *
+                                                   at(t_.micro_batches)));
     for (std::int32_t s = 0; s < stages_; ++s) {
+      bool validated = t_.stages[at(s)].validate.body.empty() || s == 0;
       for (const Pass& pass : tables_[at(s)]) {
+        if (pass.kind == PassKind::Backward && !std::exchange(validated, true)) {
+          add_message(s, s - 1, kValidation);
+        }
         if (template_of(s, pass).send.empty()) continue;
         const bool two_ways = placement(layout().schedule) == Placement::TwoWay;
         const std::int32_t way = two_ways ? pass.chunk : 0;
         const std::int32_t to =
             layout().chunk_at(s, pass.chunk) + (pass.kind == PassKind::Forward ? 1 : -1);
         const std::int32_t receiver = layout().stage_of(to, way);
-        std::vector<Pass>& sequence = sequence_of(s, receiver);
-        const Pass needs{pass.kind, layout().local_of(to, way), pass.micro_batch};
-        places_[at(receiver)][key(needs)] = {s, sequence.size()};
-        sequence.push_back(needs);
+        add_message(s, receiver, {pass.kind, layout().local_of(to, way), pass.micro_batch});
       }
     }
+  }
+  void add_message(std::int32_t sender, std::int32_t receiver, const Pass& needs) {
+    std::vector<Pass>& sequence = sequence_of(sender, receiver);
+    places_[at(receiver)][key(needs)] = {sender, sequence.size()};
+    sequence.push_back(needs);
   }
   std::vector<Pass>& sequence_of(std::int32_t sender, std::int32_t receiver) {
     return sequences_[at(sender * stages_ + receiver)];
@@ -104,7 +113,8 @@ class Emitter {
     bool validated = false;
     for (std::size_t k = 0, unsent = 0; k < table.size(); ++k) {
       if (table[k].kind == PassKind::Backward && !std::exchange(validated, true)) {
-        stamp_frame(body, t.validate, s, last);
+        receive_for(body, s, kValidation);
+        stamp_frame(body, t.validate.body, s, last);
       }
       receive_for(body, s, table[k]);
       stamp_pass(body, template_of(s, table[k]).body, s, table[k]);
@@ -145,15 +155,24 @@ class Emitter {
     program.body.insert(program.body.begin(), start.begin(), start.end());
   }
 
+  const PassTemplate& receive_of(std::int32_t s, const Pass& pass) const {
+    return pass == kValidation ? t_.stages[at(s)].validate : template_of(s, pass);
+  }
+  void stamp_received(std::vector<Instruction>& body, std::int32_t s, const Pass& pass) const {
+    const std::vector<Instruction>& receive = receive_of(s, pass).receive;
+    if (pass == kValidation) return stamp_frame(body, receive, s, t_.micro_batches - 1);
+    stamp_pass(body, receive, s, pass);
+  }
+
   // Issues what must arrive before `pass`, after all that its sender sends before, unless it was
   // issued before.
   void receive_for(std::vector<Instruction>& body, std::int32_t s, const Pass& pass) {
-    if (template_of(s, pass).receive.empty()) return;
+    if (receive_of(s, pass).receive.empty()) return;
     const Place& place = places_[at(s)][key(pass)];
     GPUTWIN_CHECK(place.sender >= 0, "every message that a pass needs is sent");
     const std::vector<Pass>& sequence = sequence_of(place.sender, s);
     for (std::size_t& next = issued_[at(place.sender)]; next <= place.index; ++next) {
-      stamp_pass(body, template_of(s, sequence[next]).receive, s, sequence[next]);
+      stamp_received(body, s, sequence[next]);
     }
   }
 
@@ -215,7 +234,7 @@ class Emitter {
       return n;
     };
     return size(t.any) * at(t_.micro_batches - 1) + size(t.last) + t.begin.size() +
-           t.validate.size() + t.finish.size();
+           t.validate.body.size() + t.finish.size();
   }
 
   Templates t_;

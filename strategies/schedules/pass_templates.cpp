@@ -80,7 +80,7 @@ class StageAssembly {
     bool validated = false;
     for (const Pass& pass : table_) {
       if (pass.kind == PassKind::Backward && !std::exchange(validated, true)) {
-        for (const Segment& s : stage_.validate) last.add(t_.validate, s, kNoFrame);
+        add_validation(last);
       }
       if (pass.micro_batch == last_micro_batch(layout_, pass.chunk, micro_batches_)) {
         add(last, pass, true);
@@ -100,6 +100,15 @@ class StageAssembly {
   }
 
  private:
+  void add_validation(OneMicroBatch& program) {
+    for (Segment one : stage_.validate) {
+      for (const SegmentOp& op : std::exchange(one.ops, {})) {
+        one.ops.assign(1, op);
+        program.add(op.kind == Kind::Recv ? t_.validate.receive : t_.validate.body, one, kNoFrame);
+      }
+    }
+  }
+
   // The passes of one micro-batch, as data demands.
   StageTable one_of_each() const {
     StageTable passes;

@@ -23,7 +23,7 @@ struct StageTemplates {
   using ByChunk = std::vector<PassTemplate>;  // by local chunk
   std::array<ByChunk, kPassKinds> any, last;  // by PassKind; any micro-batch but the last, the last
   std::vector<Instruction> begin, finish;     // their events belong to the last micro-batch
-  std::vector<Instruction> validate;          // before the first backward pass; likewise
+  PassTemplate validate;                      // before the first backward pass; likewise
   std::uint32_t events = 0, last_events = 0;  // of one micro-batch, of the last
   std::vector<BufferId> buffers;              // that the stage uses
   std::uint8_t compute_stream = 0;
