@@ -52,7 +52,7 @@ std::vector<bool> recomputed_layers(const Transformer& model, const Layout& layo
   std::vector<bool> again;
   const std::vector<std::int32_t> per_chunk = layout.layers_per_chunk(model.layers);
   for (std::size_t c = 0; c < per_chunk.size(); ++c) {
-    const std::int32_t stage = static_cast<std::int32_t>(c) % layout.pp;
+    const std::int32_t stage = layout.stage_of(static_cast<std::int32_t>(c));
     for (std::int32_t l = 0; l < per_chunk[c]; ++l) {
       again.push_back(l < layout.recomputed_layers(stage));
     }

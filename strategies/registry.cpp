@@ -5,9 +5,10 @@
 namespace gputwin {
 namespace {
 
-constexpr std::array<StepEntry, 5> kSteps{{
+constexpr std::array<StepEntry, 6> kSteps{{
     {"lower", "kernels, collectives and buffers of every stage, by layer and phase"},
     {"recompute", "forward operations repeated in backward instead of keeping their results"},
+    {"split", "weight gradients taken out of the backward pass, where the schedule wants it"},
     {"derive",
      "the events between streams that data demands, allocation at first use, freeing after the "
      "last"},
@@ -15,12 +16,20 @@ constexpr std::array<StepEntry, 5> kSteps{{
     {"verify", "matching sequences, events, liveness and bytes of the finished plan"},
 }};
 
-constexpr std::array<ScheduleEntry, 4> kSchedules{{
+constexpr std::array<ScheduleEntry, 12> kSchedules{{
     {Schedule::None, "none", "one stage: micro-batches one by one, gradients accumulate"},
     {Schedule::Gpipe, "gpipe", "all forwards, then all backwards"},
     {Schedule::OneFOneB, "1f1b",
      "one forward, one backward after a warm-up (PipeDream-flush, DAPPLE)"},
     {Schedule::Interleaved, "interleaved", "1f1b over several model chunks per stage (Megatron)"},
+    {Schedule::ZbH1, "zb-h1", "weight gradients apart fill waits, memory of 1f1b (zero bubble)"},
+    {Schedule::ZbH2, "zb-h2", "weight gradients apart, no waits, twice the memory of 1f1b"},
+    {Schedule::Zb1p, "zb-1p", "searched order with weight gradients apart, memory of 1f1b"},
+    {Schedule::Zb2p, "zb-2p", "searched order with weight gradients apart, twice that memory"},
+    {Schedule::ZbV, "zb-v", "zero bubble over two chunks per stage in a V, memory of 1f1b"},
+    {Schedule::Hanayo, "hanayo", "waves: chunks snake over the stages, one copy of the weights"},
+    {Schedule::DualPipe, "dualpipe", "micro-batches run both ways through two copies (DeepSeek)"},
+    {Schedule::Chimera, "chimera", "1f1b both ways through two copies of the model"},
 }};
 
 }  // namespace

@@ -6,8 +6,10 @@
 #include "strategies/lowering/stack_kernels.h"
 #include "strategies/lowering/transformer.h"
 #include "strategies/passes/recompute.h"
+#include "strategies/passes/split_backward.h"
 #include "strategies/registry.h"
 #include "strategies/schedules/emit.h"
+#include "strategies/schedules/pass_costs.h"
 
 namespace gputwin {
 namespace {
@@ -30,6 +32,19 @@ class Stopwatch {
   std::vector<StepTime>* times_;
 };
 
+bool weighs_passes(Schedule s) { return s == Schedule::Zb1p || s == Schedule::Zb2p; }
+
+std::vector<StageTable> tables_of(const Lowered& lowered, const Cluster& cluster,
+                                  const CostModel* costs) {
+  const Layout& layout = lowered.layout;
+  if (costs == nullptr || !weighs_passes(layout.schedule)) {
+    return schedule_tables(layout, lowered.micro_batches);
+  }
+  const Topology topology(cluster);
+  return schedule_tables(layout, lowered.micro_batches, pass_costs(lowered, *costs, topology),
+                         message_seconds(lowered, *costs, topology));
+}
+
 }  // namespace
 
 std::vector<StepInfo> steps() {
@@ -40,7 +55,7 @@ std::vector<StepInfo> steps() {
 }
 
 Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const Layout& layout,
-                        const Job& job, std::vector<StepTime>* times) {
+                        const Job& job, std::vector<StepTime>* times, const CostModel* costs) {
   const auto* transformer = std::get_if<Transformer>(&workload);
   if (transformer == nullptr) {
     return Infeasible{.reason = "not lowered yet: layer graphs", .fix = "use a Transformer"};
@@ -50,8 +65,13 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
   if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
   Lowered lowered =
       watch.run("recompute", [&] { return recompute(std::move(std::get<Lowered>(outcome))); });
-  const std::vector<StageTable> tables = schedule_tables(layout, lowered.micro_batches);
-  Templates templates = watch.run("derive", [&] { return derive_templates(std::move(lowered)); });
+  lowered = watch.run("split", [&] {
+    return splits_backward(layout.schedule) ? split_backward(std::move(lowered))
+                                            : std::move(lowered);
+  });
+  const std::vector<StageTable> tables = tables_of(lowered, cluster, costs);
+  Templates templates =
+      watch.run("derive", [&] { return derive_templates(std::move(lowered), tables); });
   Plan plan = watch.run("schedule", [&] { return emit(std::move(templates), tables); });
   watch.run("verify", [&] {
     verify_or_throw(plan, "schedule");

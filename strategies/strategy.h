@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/core/cluster.h"
+#include "sim/core/cost_model.h"
 #include "sim/core/error.h"
 #include "sim/core/job.h"
 #include "sim/core/layout.h"
@@ -31,9 +32,12 @@ struct StepTime {
 };
 
 /// The plan of one training iteration. Infeasible: the layout cannot be, or is not lowered yet.
-/// Each step's plan is verified. `times`: filled with one entry per step, if given.
+/// Each step's plan is verified. `times`: filled with one entry per step, if given. `costs`: what
+/// the schedules that weigh their passes (zb-1p, zb-2p) weigh them by, as their schedulers do by a
+/// profile; without it all passes count alike.
 Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const Layout& layout,
-                        const Job& job, std::vector<StepTime>* times = nullptr);
+                        const Job& job, std::vector<StepTime>* times = nullptr,
+                        const CostModel* costs = nullptr);
 
 /// What make_plan assumes where it does not know, for the reader of a result; one sentence each.
 std::vector<std::string> assumptions(const Layout& layout, const Job& job);

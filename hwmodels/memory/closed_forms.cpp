@@ -37,6 +37,15 @@ double live_micro_batches(Schedule schedule, std::int32_t stage, std::int32_t st
       const double v = chunks_per_stage;
       return std::min(m, (stages * (v - 1.0) + 2.0 * (stages - stage) - 1.0) / v);
     }
+    case Schedule::ZbH1:
+    case Schedule::Zb1p: return std::min(m, static_cast<double>(stages));
+    case Schedule::ZbH2: return std::min(m, 2.0 * stages - 1.0);
+    case Schedule::Zb2p: return std::min(m, 2.0 * stages);
+    case Schedule::ZbV: return std::min(m, static_cast<double>(stages));
+    case Schedule::Hanayo: return std::min(m, static_cast<double>(stages));
+    case Schedule::DualPipe: return std::min(m, stages + 1.0);
+    case Schedule::Chimera: return std::min(m, static_cast<double>(stages));
+    case Schedule::PipedreamAsync: return std::min(m, static_cast<double>(stages - stage));
   }
   return m;
 }

@@ -76,8 +76,8 @@ std::vector<std::pair<std::string, Layout>> lighter_layouts(const Layout& from) 
   return list;
 }
 
-Outcome<Plan> plan_of(const Scenario& scenario, const Layout& layout) {
-  return make_plan(scenario.workload, scenario.cluster, layout, scenario.job);
+Outcome<Plan> plan_of(const Scenario& scenario, const Layout& layout, const CostModel& costs) {
+  return make_plan(scenario.workload, scenario.cluster, layout, scenario.job, nullptr, &costs);
 }
 
 /// The stack's settings with those that the job states.
@@ -100,7 +100,7 @@ std::vector<RoleMemory> memory_of(const Scenario& scenario, const Plan& plan,
 std::string what_fits(const Scenario& scenario, const HardwareModel& costs,
                       const Topology& topology) {
   for (const auto& [what, layout] : lighter_layouts(scenario.layout)) {
-    const Outcome<Plan> outcome = plan_of(scenario, layout);
+    const Outcome<Plan> outcome = plan_of(scenario, layout, costs);
     const Plan* plan = std::get_if<Plan>(&outcome);
     if (plan == nullptr) continue;
     if (!memory_shortage(*plan, memory_of(scenario, *plan, costs, topology), topology))
@@ -177,7 +177,7 @@ std::unique_ptr<Executor> executor_of(ExecutorKind kind) {
 
 Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& costs,
                              const Topology& topology) {
-  Outcome<Plan> outcome = plan_of(scenario, scenario.layout);
+  Outcome<Plan> outcome = plan_of(scenario, scenario.layout, costs);
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun prepared{std::move(std::get<Plan>(outcome)), {}, {}};
   prepared.warnings = assumptions(scenario.layout, scenario.job);

@@ -106,16 +106,35 @@ void check_schedule(const ScenarioDocument& d, const Layout& l) {
                   "does not fit: schedule interleaved needs at least 2 chunks per stage",
                   "set vpp to 2 or more, or schedule to 1f1b");
   }
-  if (!interleaved && l.vpp > 1) {
+  const bool snake = placement(l.schedule) == Placement::Snake;
+  if (!interleaved && !snake && l.vpp > 1) {
     throw d.error(
         d.blame_default({"/layout/vpp", "/layout/schedule"}),
         fmt::format("does not fit: schedule {} has one chunk per stage", to_string(l.schedule)),
         "set vpp to 1, or schedule to interleaved");
   }
+  if (snake && (l.vpp % 2 != 0 || (l.schedule == Schedule::ZbV && l.vpp != 2))) {
+    throw d.error(d.blame_default({"/layout/vpp", "/layout/schedule"}),
+                  fmt::format("does not fit: schedule {} turns at both ends of the pipeline, so it "
+                              "has {} chunks per stage",
+                              to_string(l.schedule), l.schedule == Schedule::ZbV ? "2" : "2, 4, …"),
+                  "set vpp to 2");
+  }
   if (l.schedule == Schedule::None && l.pp > 1) {
     throw d.error(d.blame_default({"/layout/schedule", "/layout/pp"}),
                   fmt::format("does not fit: {} stages need a pipeline schedule", l.pp),
-                  "set schedule to 1f1b (legal: gpipe, 1f1b, interleaved), or pp to 1");
+                  "set schedule to 1f1b (legal: gpipe, 1f1b, interleaved, …), or pp to 1");
+  }
+  if (l.schedule > Schedule::Interleaved && l.pp < 2) {
+    throw d.error(
+        d.blame_default({"/layout/pp", "/layout/schedule"}),
+        fmt::format("does not fit: schedule {} needs at least 2 stages", to_string(l.schedule)),
+        "set pp to 2 or more, or schedule to none");
+  }
+  if (splits_backward(l.schedule) && l.zero >= 2) {
+    throw d.error(d.blame({"/layout/zero", "/layout/schedule"}),
+                  fmt::format("is not supported yet with schedule {}", to_string(l.schedule)),
+                  "set zero to 1 or 0");
   }
 }
 

@@ -110,8 +110,8 @@ int explain(const Options& options) {
       load_scenario(options.scenario, options.sets, {data_directory() / "scenarios"});
   const Topology topology(scenario.cluster);
   const HardwareModel costs(topology, scenario.job, data_directory() / "hwmodels");
-  const auto outcome =
-      make_plan(scenario.workload, scenario.cluster, scenario.layout, scenario.job);
+  const auto outcome = make_plan(scenario.workload, scenario.cluster, scenario.layout, scenario.job,
+                                 nullptr, &costs);
   if (const auto* infeasible = std::get_if<Infeasible>(&outcome)) {
     fmt::print(stderr, "gputwin: infeasible: {}\n", infeasible->reason);
     return kInfeasible;

@@ -52,6 +52,26 @@ RankId Layout::rank(Coordinates c) const {
   return RankId(static_cast<std::uint32_t>(index));
 }
 
+std::int32_t Layout::chunk_at(std::int32_t stage, std::int32_t local) const {
+  const std::int32_t mirrored = pp - 1 - stage;
+  switch (placement(schedule)) {
+    case Placement::RoundRobin: return local * pp + stage;
+    case Placement::Snake: return local * pp + (local % 2 == 0 ? stage : mirrored);
+    case Placement::TwoWay: return local == 0 ? stage : mirrored;
+  }
+  return stage;
+}
+
+std::int32_t Layout::stage_of(std::int32_t chunk, std::int32_t way) const {
+  const std::int32_t along = chunk % pp, mirrored = pp - 1 - along;
+  switch (placement(schedule)) {
+    case Placement::RoundRobin: return along;
+    case Placement::Snake: return chunk / pp % 2 == 0 ? along : mirrored;
+    case Placement::TwoWay: return way == 0 ? along : mirrored;
+  }
+  return along;
+}
+
 std::int32_t Layout::recomputed_layers(std::int32_t stage) const {
   if (recompute_layers.empty()) return 0;
   return recompute_layers.at(recompute_layers.size() == 1 ? 0 : static_cast<std::size_t>(stage));

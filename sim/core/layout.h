@@ -11,7 +11,55 @@
 
 namespace gputwin {
 
-enum class Schedule : std::uint8_t { None, Gpipe, OneFOneB, Interleaved };
+/// Order of passes over micro-batches; strategies/README.md has a table of them.
+enum class Schedule : std::uint8_t {
+  None,
+  Gpipe,
+  OneFOneB,
+  Interleaved,
+  ZbH1,
+  ZbH2,
+  Zb1p,
+  Zb2p,
+  ZbV,
+  Hanayo,
+  DualPipe,
+  Chimera,
+  PipedreamAsync
+};
+
+/// Which model chunks a stage holds. With p stages chunk c lies on stage c mod p (round robin), or
+/// the direction turns with every p chunks (snake); two ways: chunk c lies on stage c and, for the
+/// micro-batches that run upwards, on stage p - 1 - c.
+enum class Placement : std::uint8_t { RoundRobin, Snake, TwoWay };
+
+constexpr Placement placement(Schedule s) {
+  switch (s) {
+    case Schedule::ZbV:
+    case Schedule::Hanayo: return Placement::Snake;
+    case Schedule::DualPipe:
+    case Schedule::Chimera: return Placement::TwoWay;
+    case Schedule::None:
+    case Schedule::Gpipe:
+    case Schedule::OneFOneB:
+    case Schedule::Interleaved:
+    case Schedule::ZbH1:
+    case Schedule::ZbH2:
+    case Schedule::Zb1p:
+    case Schedule::Zb2p:
+    case Schedule::PipedreamAsync: break;
+  }
+  return Placement::RoundRobin;
+}
+
+/// True if the backward pass is cut into the gradients of inputs and those of weights.
+constexpr bool splits_backward(Schedule s) {
+  return (s >= Schedule::ZbH1 && s <= Schedule::ZbV) || s == Schedule::DualPipe;
+}
+
+/// True if each stage takes its optimizer step without waiting for the others, and the gradient
+/// norm of all is checked in the next iteration (post-validation).
+constexpr bool validates_later(Schedule s) { return s >= Schedule::ZbH1 && s <= Schedule::ZbV; }
 enum class Recompute : std::uint8_t { None, Selective, Full, Block };
 
 /// Parts of a layer that are computed again in the backward pass instead of kept, as bits.
@@ -69,7 +117,17 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 
   std::int32_t ranks() const { return tp * cp * dp * pp; }
-  std::int32_t chunks() const { return pp * vpp; }  // model chunks; chunk c lives on stage c mod pp
+  std::int32_t chunks() const { return pp * vpp; }  // model chunks
+  /// Chunks that each stage holds: vpp, or one for each way.
+  std::int32_t local_chunks() const { return placement(schedule) == Placement::TwoWay ? 2 : vpp; }
+  /// Model chunk that is local chunk `local` of `stage`.
+  std::int32_t chunk_at(std::int32_t stage, std::int32_t local) const;
+  /// Stage of a model chunk; `way` 1: of its copy for the micro-batches that run upwards.
+  std::int32_t stage_of(std::int32_t chunk, std::int32_t way = 0) const;
+  /// Local index of a model chunk on its stage.
+  std::int32_t local_of(std::int32_t chunk, std::int32_t way = 0) const {
+    return placement(schedule) == Placement::TwoWay ? way : chunk / pp;
+  }
   /// Data-parallel ranks (of dp x cp) that one copy of the sharded states is spread over.
   std::int32_t shards() const;
   std::int32_t degree(Dim d) const;

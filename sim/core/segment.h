@@ -37,20 +37,30 @@ struct Regathered {
   BufferId forward{}, backward{};
 };
 
+/// Where a message goes or comes from: a peer slot, none where there is no message, and the stream.
+struct Channel {
+  SlotId peer{};
+  std::uint8_t stream = 0;
+};
+
 /// One model chunk of a stage. A view with an invalid buffer means "none" (first chunk receives
-/// nothing).
+/// nothing). Where two chunks of a stage follow one another the second's input is the first's
+/// output, and no message lies between.
 struct Chunk {
   std::int32_t index = 0;                  // in model order, 0 .. pp x vpp - 1
   std::vector<Segment> forward, backward;  // each in execution order
+  /// What of backward segment i is left for later, where the schedule splits the backward pass;
+  /// else empty.
+  std::vector<Segment> weight_grad;
   std::vector<Regathered> regathered;
-  View input, output;                 // activations received and sent, one frame
-  View output_grad, input_grad;       // gradients received and sent
-  SlotId from_previous{}, to_next{};  // peer slots for activations in, activations out
-  SlotId from_next{}, to_previous{};  // peer slots for gradients in, gradients out
+  View input, output;                  // activations received and sent, one frame
+  View output_grad, input_grad;        // gradients received and sent
+  Channel from_previous{}, to_next{};  // activations in, activations out
+  Channel from_next{}, to_previous{};  // gradients in, gradients out
 };
 
-/// Operations issued right after one backward segment of the last micro-batch: the reduction of a
-/// gradient bucket that this segment completes.
+/// Operations issued right after one backward segment of the last micro-batch, or after what of it
+/// was left for later: the reduction of a gradient bucket that this segment completes.
 struct Reduction {
   std::int32_t chunk = 0;    // local index of the chunk
   std::int32_t segment = 0;  // index into Chunk::backward
@@ -60,12 +70,13 @@ struct Reduction {
 /// Everything one pipeline stage does.
 struct StageSegments {
   ProgramId program{};
-  std::uint8_t compute_stream = 0, send_stream = 0, receive_stream = 0;
-  std::uint8_t gradient_send_stream = 0, gradient_receive_stream = 0;
+  std::uint8_t compute_stream = 0;
   std::vector<Reduction> reductions;  // in order of issue
-  std::vector<Chunk> chunks;          // vpp of them, in model order
+  std::vector<Chunk> chunks;          // Layout::local_chunks of them
   std::vector<Segment> begin,
       finish;  // once per body: zero gradients …; reduce, clip, optimizer, gather
+  std::vector<Segment> validate;  // right before the first backward pass: what the optimizer's last
+                                  // step took for granted
 };
 
 /// The lowered job: tables and ranks in `plan` (bodies still empty), segments by stage.

@@ -87,7 +87,9 @@ constexpr std::array<string_view, 3> kContextComm{"all-gather", "ring", "all-to-
 constexpr std::array<string_view, 3> kTpOverlap{"none", "userbuffers", "async-tp"};
 constexpr std::array<string_view, 5> kCopyKind{"h2d", "d2h", "d2d", "nvme_to_host", "host_to_nvme"};
 constexpr std::array<string_view, 3> kAxis{"none", "rows", "cols"};
-constexpr std::array<string_view, 4> kSchedule{"none", "gpipe", "1f1b", "interleaved"};
+constexpr std::array<string_view, 13> kSchedule{
+    "none",  "gpipe", "1f1b",   "interleaved", "zb-h1",   "zb-h2",          "zb-1p",
+    "zb-2p", "zb-v",  "hanayo", "dualpipe",    "chimera", "pipedream-async"};
 constexpr std::array<string_view, 4> kRecompute{"none", "selective", "full", "block"};
 constexpr std::array<string_view, 4> kAlgorithm{"ring", "tree", "nvlink", "direct"};
 constexpr std::array<string_view, 3> kProtocol{"ll", "ll128", "simple"};

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "sim/core/spelling.h"
+
 namespace gputwin {
 namespace {
 
@@ -64,6 +66,10 @@ Refusal experts(const Transformer& m, const Layout& layout, const Job& job) {
   }
   if (layout.zero >= 2) {
     return no("not lowered yet: experts with ZeRO 2 or 3", "set layout.zero to 1");
+  }
+  if (placement(layout.schedule) == Placement::TwoWay) {
+    return no("not lowered yet: experts with two copies of the model in one pipeline",
+              "set layout.schedule to 1f1b");
   }
   if (job.lora_rank > 0) return no("not lowered yet: adapters with experts", "set lora_rank to 0");
   if (!job.expert_load.empty() &&
@@ -159,19 +165,71 @@ Refusal context(const Transformer& m, const Layout& layout, const Job& job) {
   return {};
 }
 
-Refusal pipeline(const Transformer& m, const Layout& layout, std::int64_t micro_batches) {
-  if (layout.schedule == Schedule::None && layout.pp > 1) {
+// Chunks per stage, and micro-batches, that a schedule needs.
+Refusal schedule_shape(const Layout& layout, std::int64_t micro_batches) {
+  const Schedule s = layout.schedule;
+  const std::string name(to_string(s));
+  const bool snake = placement(s) == Placement::Snake;
+  if (s == Schedule::None && layout.pp > 1) {
     return no("pp " + text(layout.pp) + " needs a schedule", "set layout.schedule to 1f1b");
   }
-  if (layout.vpp > 1 && (layout.schedule != Schedule::Interleaved || layout.pp == 1)) {
+  if (s > Schedule::Interleaved && layout.pp == 1) {
+    return no("schedule " + name + " needs at least 2 stages", "set layout.schedule to none");
+  }
+  const bool chunked = s == Schedule::Interleaved || snake;
+  if (layout.vpp > 1 && (!chunked || layout.pp == 1)) {
     return no("vpp " + text(layout.vpp) + " needs the interleaved schedule and pp > 1",
               "set layout.schedule to interleaved, or layout.vpp to 1");
   }
-  if (layout.vpp > 1 && micro_batches % layout.pp != 0) {
+  if (s == Schedule::ZbV && layout.vpp != 2) {
+    return no("schedule zb-v has 2 chunks per stage, not " + text(layout.vpp),
+              "set layout.vpp to 2");
+  }
+  if (s == Schedule::Hanayo && layout.vpp % 2 != 0) {
+    return no(
+        "schedule hanayo has 2 chunks per stage and wave: vpp " + text(layout.vpp) + " is odd",
+        "set layout.vpp to 2 (one wave) or 4 (two)");
+  }
+  if (s == Schedule::Interleaved && layout.vpp > 1 && micro_batches % layout.pp != 0) {
     return no("the interleaved schedule needs micro-batches (" + text(micro_batches) +
                   ") that are a multiple of pp (" + text(layout.pp) + ")",
               "change job.global_batch or layout.micro_batch");
   }
+  if (placement(s) != Placement::TwoWay) return {};
+  const std::int64_t least = s == Schedule::DualPipe ? 2 * std::int64_t{layout.pp} : 2;
+  if (layout.pp % 2 != 0) {
+    return no("schedule " + name + " needs an even number of stages, not " + text(layout.pp),
+              "use an even layout.pp");
+  }
+  if (micro_batches % 2 != 0 || micro_batches < least) {
+    return no("schedule " + name + " needs an even number of micro-batches, at least " +
+                  text(least) + ", not " + text(micro_batches),
+              "change job.global_batch or layout.micro_batch");
+  }
+  return {};
+}
+
+// What the later schedules are not lowered with.
+Refusal schedule_lowered(const Layout& layout) {
+  const Schedule s = layout.schedule;
+  const auto missing = [](const std::string& what, std::string fix) {
+    return no("not lowered yet: " + what, std::move(fix));
+  };
+  if (s > Schedule::Chimera) {
+    return missing("schedule " + std::string(to_string(s)), "set layout.schedule to zb-h1");
+  }
+  if (splits_backward(s) && layout.zero >= 2) {
+    return missing("ZeRO 2 or 3 with a split backward pass", "set layout.zero to 1 or 0");
+  }
+  if (placement(s) == Placement::TwoWay && layout.zero > 0) {
+    return missing("ZeRO with schedules that run both ways", "set layout.zero to 0");
+  }
+  return {};
+}
+
+Refusal pipeline(const Transformer& m, const Layout& layout, std::int64_t micro_batches) {
+  if (auto r = schedule_shape(layout, micro_batches)) return r;
+  if (auto r = schedule_lowered(layout)) return r;
   const auto layers = layout.layers_per_chunk(m.layers);
   if (static_cast<std::int32_t>(layers.size()) != layout.chunks() ||
       std::accumulate(layers.begin(), layers.end(), std::int64_t{0}) != m.layers) {

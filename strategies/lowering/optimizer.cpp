@@ -129,14 +129,26 @@ void reduce_bucket(StageBuilder& b, std::int32_t index) {
   if (bucket.partial_elements > 0) b.all_reduce("token_shard_all_reduce", v.partial);
   // A shard is smaller than the tied tensor, so the other stage's part is added before the scatter.
   if (bucket.tied && sharded) reduce_embedding(b, v.gradient);
-  if (bucket.replicas.valid()) {
+  if (w.copies.valid()) {
+    b.collective(w.dp_stream, w.copies, OpKind::AllReduce, "grad_all_reduce", v.gradient,
+                 v.reduced);
+  } else if (bucket.replicas.valid()) {
     b.collective(w.dp_stream, bucket.replicas, sharded ? OpKind::ReduceScatter : OpKind::AllReduce,
                  sharded ? "grad_reduce_scatter" : "grad_all_reduce", v.gradient, v.reduced);
   }
   b.number(0);
 }
 
-void update_weights(StageBuilder& b, const View& sum) {
+void validate_step(StageBuilder& b, const View& sum, const View& total) {
+  const StageWiring& w = b.wiring;
+  const bool last = !w.next.valid();
+  if (!last) b.receive(w.gradient_receive_stream, w.next, "receive_norm", total);
+  const View& known = last ? sum : total;
+  if (w.previous.valid()) b.send(w.gradient_send_stream, w.previous, "send_norm", known);
+  if (!last) b.kernel("validate", {.kind = OpKind::CastCopy, .dims = {1}}, {total}, {total});
+}
+
+void update_weights(StageBuilder& b, const View& sum, const View& arriving) {
   const std::vector<Bucket>& buckets = b.parameters.buckets();
   const StageWiring& w = b.wiring;
   for (const Bucket& bucket : buckets) {
@@ -156,6 +168,13 @@ void update_weights(StageBuilder& b, const View& sum) {
   b.number(0);
   if (w.model.valid()) {
     b.collective(w.dp_stream, w.model, OpKind::AllReduce, "grad_norm_all_reduce", sum, sum);
+  }
+  if (validates_later(b.layout.schedule)) {
+    if (w.previous.valid()) {
+      b.receive(w.receive_stream, w.previous, "receive_partial_norm", arriving);
+      b.kernel("add_norm", {.kind = OpKind::Add, .dims = {1}}, {sum, arriving}, {sum});
+    }
+    if (w.next.valid()) b.send(w.send_stream, w.next, "send_partial_norm", sum);
   }
   // The norm decides about all buckets, so the gradients of all of them wait for it.
   std::vector<View> gradients;

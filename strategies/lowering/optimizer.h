@@ -22,6 +22,15 @@ void reduce_bucket(StageBuilder& b, std::int32_t index);
 /// the gathering of the weights. Parameters that all tp ranks hold count tp times in the norm, tied
 /// embeddings on two stages twice: one kernel per bucket is what stacks launch, and the norm only
 /// scales an update. `sum`: F32 [1], the sum of squares.
-void update_weights(StageBuilder& b, const View& sum);
+///
+/// With post-validation (Qi et al. 2023, section 4) no stage waits for all others: each adds its
+/// part to what comes from the stage before, into `arriving`, passes that on, and takes its step
+/// with it. The step is redone where the whole norm would have clipped it; plans show the usual
+/// case, in which it does not.
+void update_weights(StageBuilder& b, const View& sum, const View& arriving);
+
+/// Post-validation of the step before: the norm of the whole model travels back from the last
+/// stage, into `total`.
+void validate_step(StageBuilder& b, const View& sum, const View& total);
 
 }  // namespace gputwin

@@ -176,19 +176,25 @@ std::int64_t TensorSpec::rows() const {
   return n;
 }
 
+bool ties_stages(const Transformer& model, const Layout& layout) {
+  if (!model.tied_embeddings || placement(layout.schedule) == Placement::TwoWay) return false;
+  return layout.stage_of(0) != layout.stage_of(layout.chunks() - 1);
+}
+
 std::vector<std::vector<TensorSpec>> stage_tensors(const Transformer& model, const Layout& layout,
                                                    const Sizes& sizes, std::int32_t stage) {
   const std::vector<std::int32_t> layers = layout.layers_per_chunk(model.layers);
   std::vector<std::vector<TensorSpec>> tensors;
-  for (std::int32_t v = 0; v < layout.vpp; ++v) {
-    const std::int32_t chunk = v * layout.pp + stage;
+  const bool tied = ties_stages(model, layout);
+  for (std::int32_t v = 0; v < layout.local_chunks(); ++v) {
+    const std::int32_t chunk = layout.chunk_at(stage, v);
     std::int32_t first = 0;
     for (std::int32_t c = 0; c < chunk; ++c) first += layers[static_cast<std::size_t>(c)];
     TensorLister list(model, layout, sizes);
-    if (chunk == layout.chunks() - 1) list.head(!model.tied_embeddings || layout.pp > 1);
+    if (chunk == layout.chunks() - 1) list.head(!model.tied_embeddings || tied);
     for (std::int32_t l = first + layers[static_cast<std::size_t>(chunk)]; l-- > first;)
       list.layer(l);
-    if (chunk == 0) list.embedding(model.tied_embeddings && layout.pp > 1);
+    if (chunk == 0) list.embedding(tied);
     tensors.push_back(list.take());
   }
   return tensors;
@@ -244,7 +250,9 @@ void StageParameters::by_size(const std::vector<std::vector<TensorSpec>>& tensor
     }
     for (Open& open : by_format) {
       open.elements = 0;
-      if (reducing_.overlap || v == 0) close(open.tensors, chunk);
+      // Stages that hold one chunk each way share its buckets with a stage that has them reversed.
+      const bool apart = placement(layout_.schedule) == Placement::TwoWay;
+      if (reducing_.overlap || apart || v == 0) close(open.tensors, chunk);
     }
   }
 }

@@ -133,6 +133,10 @@ struct Bucket {
 /// Format of the optimizer's states: F32, that of the weights where there is no master copy.
 inline DType state_dtype(const Precision& p) { return p.master ? DType::F32 : p.params; }
 
+/// True if the word embedding lies on one stage as embedding and on another as head. (Two ways:
+/// both outer stages hold both, as one tensor.)
+bool ties_stages(const Transformer& model, const Layout& layout);
+
 /// What parameters one stage has: tensors by local chunk, in the order in which backward completes
 /// them.
 std::vector<std::vector<TensorSpec>> stage_tensors(const Transformer& model, const Layout& layout,

@@ -15,16 +15,20 @@ namespace gputwin {
 
 /// Slots and streams of one stage's program. An invalid slot means a communicator of one rank.
 /// `shard`: the data-parallel ranks that share one copy of the sharded states; `replica`: those
-/// that hold the same shard of different copies (hybrid sharding).
+/// that hold the same shard of different copies (hybrid sharding). Where chunks run both ways:
+/// `copies`: the data-parallel ranks of both stages that hold the same chunks; `loss`: the two
+/// stages that have the head.
 struct StageWiring {
   SlotId tp{}, dp{}, shard{}, replica{}, model{}, embedding{}, next{}, previous{};
+  SlotId copies{}, loss{};
   SlotId ep{}, expert_dp{};  // the expert group, the ranks that hold the same experts
   SlotId cp{}, cp_next{}, cp_previous{};  // the last two: neighbours in the ring exchange
   std::uint8_t compute_stream = 0, tp_stream = 0, dp_stream = 0;
   std::uint8_t cp_stream = 0, cp_receive_stream = 0;  // collectives or sends; receives
-  std::uint8_t send_stream = 0, receive_stream = 0;   // activations
   std::uint8_t ep_stream = 0;
-  std::uint8_t gradient_send_stream = 0, gradient_receive_stream = 0;  // their gradients
+  std::uint8_t send_stream = 0, receive_stream = 0;   // to next, from previous: activations
+  // to previous, from next: gradients, if all chunks run down the stages
+  std::uint8_t gradient_send_stream = 0, gradient_receive_stream = 0;
 };
 
 /// NarrowCopies of a matrix [t, h] in the format of the layers' GEMMs (quantize.h): along the

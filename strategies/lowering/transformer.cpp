@@ -1,5 +1,6 @@
 #include "strategies/lowering/transformer.h"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -20,7 +21,6 @@ struct ModelJob {
   Sizes sizes;
   std::int32_t micro_batches = 0;
 
-  bool tied_across_stages() const { return model.tied_embeddings && layout.pp > 1; }
   // Pipeline messages are cut over tp where the stack does so; with sequence parallelism they are
   // anyway.
   bool scatter_messages() const {
@@ -31,9 +31,12 @@ struct ModelJob {
   // the interleaved schedule alone.
   bool blocking_messages() const {
     if (layout.pp == 1 || kernels.messages == Messages::Overlapped) return false;
+    // The runtimes of the later schedules let streams wait, not the host.
+    if (layout.schedule > Schedule::Interleaved) return false;
     return kernels.messages == Messages::Blocking || layout.vpp == 1 || !layout.overlap_p2p;
   }
   bool overlap_reduction() const {
+    if (placement(layout.schedule) == Placement::TwoWay) return false;  // both copies at the end
     return layout.overlap_grad_reduce && kernels.overlap_grad_reduce && layout.dp * layout.cp > 1;
   }
 };
@@ -46,7 +49,8 @@ class StageLowering {
         mj_(mj),
         stage_(stage),
         program_(new_program()),
-        wiring_(wire_stage(mj.model, mj.layout, stage, program_)),
+        wiring_(wire_stage(mj.layout, stage, ties_stages(mj.model, mj.layout),
+                           mj.model.has_experts(), program_)),
         parameters_(plan, stage, mj.layout, mj.job,
                     stage_tensors(mj.model, mj.layout, mj.sizes, stage),
                     {.tp = wiring_.tp,
@@ -66,11 +70,7 @@ class StageLowering {
     add_inputs();
     out_.program = ProgramId(static_cast<std::uint32_t>(stage_));
     out_.compute_stream = wiring_.compute_stream;
-    out_.send_stream = wiring_.send_stream;
-    out_.receive_stream = wiring_.receive_stream;
-    out_.gradient_send_stream = wiring_.gradient_send_stream;
-    out_.gradient_receive_stream = wiring_.gradient_receive_stream;
-    for (std::int32_t v = 0; v < mj_.layout.vpp; ++v) out_.chunks.push_back(lower_chunk(v));
+    lower_chunks();
     add_iteration_ends();
     program_.parameters = parameters_.take_parameters();
     plan_.program(std::move(program_));
@@ -110,8 +110,13 @@ class StageLowering {
     const auto view = [&](BufferId buffer) {
       return View{.buffer = buffer, .rows = tokens, .cols = 1, .ld = 1, .dtype = DType::I64};
     };
-    if (stage_ == 0) embedding_.tokens = view(input_buffer("tokens", false));
-    if (stage_ != mj_.layout.pp - 1) return;
+    const auto holds = [&](std::int32_t chunk) {
+      const bool both = placement(mj_.layout.schedule) == Placement::TwoWay;
+      return mj_.layout.stage_of(chunk) == stage_ ||
+             (both && mj_.layout.stage_of(chunk, 1) == stage_);
+    };
+    if (holds(0)) embedding_.tokens = view(input_buffer("tokens", false));
+    if (!holds(mj_.layout.chunks() - 1)) return;
     head_.targets = view(input_buffer("targets", true));
     program_.loss = plan_.buffer({.name = program_.name + ".loss",
                                   .bytes = Bytes(4),
@@ -156,26 +161,42 @@ class StageLowering {
     return message;
   }
 
-  Chunk lower_chunk(std::int32_t v) {
-    const std::int32_t index = v * mj_.layout.pp + stage_;
-    const std::vector<std::int32_t> layers = mj_.layout.layers_per_chunk(mj_.model.layers);
-    std::int32_t first = 0;
-    for (std::int32_t c = 0; c < index; ++c) first += layers[static_cast<std::size_t>(c)];
-    const std::int32_t count = layers[static_cast<std::size_t>(index)];
-    Chunk chunk;
-    chunk.index = index;
-    const bool is_first = index == 0, is_last = index == mj_.layout.chunks() - 1;
-    if (!is_first) chunk.from_previous = chunk.to_previous = wiring_.previous;
-    if (!is_last) chunk.to_next = chunk.from_next = wiring_.next;
-    std::vector<LayerState> states(static_cast<std::size_t>(count));
-    local_chunk_ = v;
-    forward(chunk, first, states, is_first, is_last);
-    backward(chunk, first, states, is_first, is_last);
-    for (const Bucket& bucket : parameters_.buckets()) {
-      if (parameters_.level() < 3 || bucket.chunk != v || bucket.layer < 0) continue;
-      chunk.regathered.push_back({bucket.layer, bucket.weight, bucket.weight_again});
+  // The chunks of this stage. Where two follow one another, forward hands the first's output to the
+  // second, and backward the second's input gradient to the first.
+  void lower_chunks() {
+    const Layout& l = mj_.layout;
+    const bool snake = placement(l.schedule) == Placement::Snake;
+    const auto n = static_cast<std::size_t>(l.local_chunks());
+    std::vector<std::vector<LayerState>> states(n);
+    out_.chunks.resize(n);
+    for (std::size_t v = 0; v < n; ++v) {
+      begin_chunk(v, states[v]);
+      forward(out_.chunks[v], first_layer_, states[v]);
+      if (!snake) backward(out_.chunks[v], first_layer_, states[v]);
     }
-    return chunk;
+    for (std::size_t v = n; snake && v-- > 0;) {
+      begin_chunk(v, states[v]);
+      backward(out_.chunks[v], first_layer_, states[v]);
+    }
+    for (std::size_t v = 0; v < n; ++v) {
+      for (const Bucket& bucket : parameters_.buckets()) {
+        if (parameters_.level() < 3 || bucket.chunk != static_cast<std::int32_t>(v)) continue;
+        if (bucket.layer < 0) continue;
+        out_.chunks[v].regathered.push_back({bucket.layer, bucket.weight, bucket.weight_again});
+      }
+    }
+  }
+
+  // Makes local chunk v the one being lowered.
+  void begin_chunk(std::size_t v, std::vector<LayerState>& states) {
+    local_chunk_ = static_cast<std::int32_t>(v);
+    Chunk& chunk = out_.chunks[v];
+    chunk.index = mj_.layout.chunk_at(stage_, local_chunk_);
+    const std::vector<std::int32_t> layers = mj_.layout.layers_per_chunk(mj_.model.layers);
+    const auto at = layers.begin() + chunk.index;
+    first_layer_ = std::accumulate(layers.begin(), at, 0);
+    states.resize(static_cast<std::size_t>(*at));
+    connect(mj_.layout, wiring_, stage_, chunk);
   }
 
   // Calls `act` with every unit (ZeRO 2, 3) of this chunk that is `wanted`.
@@ -239,17 +260,24 @@ class StageLowering {
     reduce_units(list, layer);
   }
 
-  void forward(Chunk& chunk, std::int32_t first, std::vector<LayerState>& states, bool is_first,
-               bool is_last) {
+  bool is_first(const Chunk& chunk) const { return chunk.index == 0; }
+  bool is_last(const Chunk& chunk) const { return chunk.index == mj_.layout.chunks() - 1; }
+  Chunk& local(const Chunk& chunk, std::int32_t step) {
+    return out_.chunks[static_cast<std::size_t>(&chunk - out_.chunks.data() + step)];
+  }
+
+  void forward(Chunk& chunk, std::int32_t first, std::vector<LayerState>& states) {
     const auto count = static_cast<std::int32_t>(states.size());
     auto& list = chunk.forward;
     std::vector<std::int32_t> layers(states.size());
     std::iota(layers.begin(), layers.end(), first);
     View x;
     gather_first(list, false, layers);
-    if (is_first) {
+    if (is_first(chunk)) {
       segment(list, Phase::Forward, kEmbeddingLayer,
               [&] { x = embedding_forward(b_, embedding_); });
+    } else if (!chunk.from_previous.peer.valid()) {
+      x = chunk.input = local(chunk, -1).output;
     } else {
       x = receive(list, count > 0 ? first : kHeadLayer, "input", true, chunk.input);
     }
@@ -258,38 +286,43 @@ class StageLowering {
       segment(list, Phase::Forward, first + l,
               [&] { x = layer_forward(b_, x, states[static_cast<std::size_t>(l)]); });
     }
-    if (is_last) {
+    if (is_last(chunk)) {
       segment(list, Phase::Forward, kHeadLayer, [&] { head_forward(b_, x, head_); });
+    } else if (!chunk.to_next.peer.valid()) {
+      chunk.output = x;
     } else {
       const std::int32_t last = count > 0 ? first + count - 1 : kEmbeddingLayer;
       chunk.output = send(list, last, "output", x);
     }
   }
 
-  void backward(Chunk& chunk, std::int32_t first, const std::vector<LayerState>& states,
-                bool is_first, bool is_last) {
+  void backward(Chunk& chunk, std::int32_t first, const std::vector<LayerState>& states) {
     const auto count = static_cast<std::int32_t>(states.size());
     auto& list = chunk.backward;
     std::vector<std::int32_t> layers(states.size());
     std::iota(layers.rbegin(), layers.rend(), first);
     View dy;
     gather_first(list, true, layers);
-    if (is_last) {
+    if (is_last(chunk)) {
       backward_segment(list, kHeadLayer, [&] { dy = head_backward(b_, head_); });
+    } else if (!chunk.from_next.peer.valid()) {
+      dy = chunk.output_grad = local(chunk, 1).input_grad;
     } else {
       const std::int32_t last = count > 0 ? first + count - 1 : kEmbeddingLayer;
       dy = receive(list, last, "output_grad", false, chunk.output_grad);
     }
     for (std::int32_t l = count; l-- > 0;) {
       // Below the first layer nothing is trained if only adapters are.
-      const bool to_input = mj_.job.lora_rank == 0 || !is_first || l > 0;
+      const bool to_input = mj_.job.lora_rank == 0 || !is_first(chunk) || l > 0;
       gather_next(list, true, layers, static_cast<std::size_t>(count - 1 - l));
       backward_segment(list, first + l, [&] {
         dy = layer_backward(b_, dy, states[static_cast<std::size_t>(l)], to_input);
       });
     }
-    if (is_first) {
+    if (is_first(chunk)) {
       backward_segment(list, kEmbeddingLayer, [&] { embedding_backward(b_, dy, embedding_); });
+    } else if (!chunk.to_previous.peer.valid()) {
+      chunk.input_grad = dy;
     } else {
       chunk.input_grad = send(list, count > 0 ? first : kHeadLayer, "input_grad", dy);
     }
@@ -306,7 +339,7 @@ class StageLowering {
       segment(out_.begin, Phase::Forward, layer, [&] { quantize_weights(b_); });
     }
     const std::vector<Bucket>& buckets = parameters_.buckets();
-    for (std::size_t i = 0; parameters_.level() < 2 && i < buckets.size(); ++i) {
+    for (const std::size_t i : buckets_to_reduce()) {
       std::vector<Segment> one;
       segment(one, Phase::Reduce, kHeadLayer,
               [&] { reduce_bucket(b_, static_cast<std::int32_t>(i)); });
@@ -321,15 +354,47 @@ class StageLowering {
         out_.finish.push_back(std::move(one[0]));
       }
     }
-    const BufferId sum = plan_.buffer({.name = program_.name + ".grad_norm",
-                                       .bytes = Bytes(4),
-                                       .memory = MemoryClass::Temporary,
-                                       .dtype = DType::F32});
+    const View sum = scalar("grad_norm", validates_later(mj_.layout.schedule));
+    if (validates_later(mj_.layout.schedule) && mj_.layout.pp > 1) {
+      const View total = scalar("validated_norm", false);
+      segment(out_.validate, Phase::Optimizer, kHeadLayer, [&] { validate_step(b_, sum, total); });
+    }
     std::vector<Segment> late;
     segment(late, Phase::Reduce, kHeadLayer, [&] { sum_copies(b_); });
     if (!late[0].ops.empty()) out_.finish.push_back(std::move(late[0]));
     segment(out_.finish, Phase::Optimizer, kHeadLayer,
-            [&] { update_weights(b_, flat(sum, 1, DType::F32)); });
+            [&] { update_weights(b_, sum, scalar("arriving_norm", false)); });
+    if (wiring_.loss.valid()) {
+      segment(out_.finish, Phase::Optimizer, kHeadLayer, [&] {
+        b_.collective(wiring_.dp_stream, wiring_.loss, OpKind::AllReduce, "loss_all_reduce",
+                      head_.loss, head_.loss);
+      });
+    }
+  }
+
+  View scalar(const char* name, bool persistent) {
+    return flat(plan_.buffer({.name = program_.name + "." + name,
+                              .bytes = Bytes(4),
+                              .memory = MemoryClass::Temporary,
+                              .dtype = DType::F32,
+                              .persistent = persistent}),
+                1, DType::F32);
+  }
+
+  // In the order of reduction. Stages that hold the same two chunks, in reverse, take them in the
+  // same order.
+  std::vector<std::size_t> buckets_to_reduce() const {
+    std::vector<std::size_t> order;
+    if (parameters_.level() >= 2) return order;
+    const std::vector<Bucket>& buckets = parameters_.buckets();
+    order.resize(buckets.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (placement(mj_.layout.schedule) != Placement::TwoWay) return order;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return mj_.layout.chunk_at(stage_, buckets[a].chunk) >
+             mj_.layout.chunk_at(stage_, buckets[b].chunk);
+    });
+    return order;
   }
 
   std::int32_t completing_segment(const Bucket& bucket) const {
@@ -346,7 +411,7 @@ class StageLowering {
   PlanBuilder& plan_;
   const ModelJob& mj_;
   std::int32_t stage_;
-  std::int32_t local_chunk_ = 0;  // being lowered
+  std::int32_t local_chunk_ = 0, first_layer_ = 0;  // being lowered
   Program program_;
   StageWiring wiring_;
   StageParameters parameters_;

@@ -1,5 +1,6 @@
 #include "strategies/lowering/wiring.h"
 
+#include <algorithm>
 #include <map>
 
 namespace gputwin {
@@ -17,7 +18,7 @@ std::uint8_t add_stream(Program& program, const char* name, StreamKind kind) {
 
 void wire_pipeline(const Layout& layout, std::int32_t stage, Program& program, StageWiring& w) {
   if (layout.pp == 1) return;
-  const bool ring = layout.vpp > 1;
+  const bool ring = layout.vpp > 1 && placement(layout.schedule) == Placement::RoundRobin;
   if (ring || stage < layout.pp - 1) w.next = add_slot(program, "next", Domain::Pp, true);
   if (ring || stage > 0) w.previous = add_slot(program, "previous", Domain::Pp, true);
   const auto stream = [&](const char* name) {
@@ -95,14 +96,34 @@ std::int32_t expert_replicas(const Layout& layout) {
   return layout.tp * layout.cp * layout.dp / layout.ep;
 }
 
-StageWiring wire_stage(const Transformer& model, const Layout& layout, std::int32_t stage,
+void connect(const Layout& layout, const StageWiring& w, std::int32_t stage, Chunk& chunk) {
+  const std::int32_t local = layout.local_of(chunk.index, layout.chunk_at(stage, 0) != chunk.index);
+  const bool up = placement(layout.schedule) != Placement::RoundRobin && local % 2 == 1;
+  const Channel in{up ? w.next : w.previous, up ? w.gradient_receive_stream : w.receive_stream};
+  const Channel out{up ? w.previous : w.next, up ? w.gradient_send_stream : w.send_stream};
+  const Channel back_in{out.peer, up ? w.receive_stream : w.gradient_receive_stream};
+  const Channel back_out{in.peer, up ? w.send_stream : w.gradient_send_stream};
+  const bool turns = placement(layout.schedule) == Placement::Snake;
+  const bool first = chunk.index == 0, last = chunk.index == layout.chunks() - 1;
+  if (!first && !(turns && layout.stage_of(chunk.index - 1) == stage)) {
+    chunk.from_previous = in;
+    chunk.to_previous = back_out;
+  }
+  if (!last && !(turns && layout.stage_of(chunk.index + 1) == stage)) {
+    chunk.to_next = out;
+    chunk.from_next = back_in;
+  }
+}
+
+StageWiring wire_stage(const Layout& layout, std::int32_t stage, bool tied, bool experts,
                        Program& program) {
   StageWiring w;
   const std::int32_t replicas = layout.dp * layout.cp;
-  const bool tied = model.tied_embeddings;
+  const bool alone = validates_later(layout.schedule);  // the sums of stages are passed on
+  const std::int32_t stages = alone ? 1 : layout.pp;
   // Ranks of an expert group hold different parameters.
   const std::int32_t norm_ranks =
-      layout.ep > 1 ? layout.ranks() : layout.tp * layout.pp * layout.shards();
+      stages * layout.tp * (layout.ep > 1 ? replicas : layout.shards());
   w.compute_stream = add_stream(program, "compute", StreamKind::Compute);
   if (layout.tp > 1) w.tp_stream = add_stream(program, "tp", StreamKind::Communication);
   if (layout.ranks() > 1) w.dp_stream = add_stream(program, "dp", StreamKind::Communication);
@@ -114,23 +135,28 @@ StageWiring wire_stage(const Transformer& model, const Layout& layout, std::int3
   }
   if (norm_ranks > 1) {
     const Domain domain = layout.zero >= 1 && replicas > 1 ? Domain::Dp
-                          : layout.pp > 1                  ? Domain::Pp
+                          : layout.pp > 1 && !alone        ? Domain::Pp
                                                            : Domain::Tp;
     w.model = add_slot(program, "grad_norm", domain);
   }
-  if (tied && layout.pp > 1 && (stage == 0 || stage == layout.pp - 1)) {
+  if (tied && (stage == 0 || stage == layout.pp - 1)) {
     w.embedding = add_slot(program, "embedding", Domain::Pp);
+  }
+  if (placement(layout.schedule) == Placement::TwoWay) {
+    w.copies = add_slot(program, "copies", Domain::Dp);
+    if (stage == 0 || stage == layout.pp - 1) w.loss = add_slot(program, "loss", Domain::Pp);
   }
   wire_pipeline(layout, stage, program, w);
   wire_context(layout, program, w);
-  if (model.has_experts()) wire_experts(layout, program, w);
+  if (experts) wire_experts(layout, program, w);
   return w;
 }
 
 void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<StageWiring>& wiring) {
   Groups tp(builder, "tp"), dp(builder, "dp"), shard(builder, "dp_shard"),
       replica(builder, "dp_replica"), model(builder, "grad_norm"), embedding(builder, "embedding"),
-      cp(builder, "cp"), ep(builder, "ep"), expert_dp(builder, "expert_dp");
+      cp(builder, "cp"), ep(builder, "ep"), expert_dp(builder, "expert_dp"),
+      copies(builder, "copies"), loss(builder, "loss");
   std::vector<std::int32_t> of_stage(static_cast<std::size_t>(layout.pp), 0);
   for (std::uint32_t r = 0; r < static_cast<std::uint32_t>(layout.ranks()); ++r) {
     const RankId id(r);
@@ -165,11 +191,17 @@ void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<Sta
     }
     if (w.model.valid()) {
       const std::int32_t copy = member / shards;
+      const std::int32_t stage = validates_later(layout.schedule) ? c.pp : 0;
       const bool all = layout.ep > 1;
-      const std::array<std::int32_t, 4> key{sharded ? copy : c.dp, sharded ? 0 : c.cp, 0, 0};
-      rank.slots.push_back(model.join(all ? std::array<std::int32_t, 4>{} : key, id));
+      const std::int32_t of_dp = all ? 0 : sharded ? copy : c.dp;
+      rank.slots.push_back(model.join({of_dp, all || sharded ? 0 : c.cp, stage, 0}, id));
     }
     if (w.embedding.valid()) rank.slots.push_back(embedding.join({c.tp, c.cp, c.dp, 0}, id));
+    if (w.copies.valid()) {
+      const std::int32_t pair = std::min(c.pp, layout.pp - 1 - c.pp);
+      rank.slots.push_back(copies.join({c.tp, pair, 0, 0}, id));
+    }
+    if (w.loss.valid()) rank.slots.push_back(loss.join({c.tp, c.cp, c.dp, 0}, id));
     if (w.next.valid()) rank.slots.push_back(at_stage(c.pp + 1));
     if (w.previous.valid()) rank.slots.push_back(at_stage(c.pp - 1));
     if (w.cp.valid()) rank.slots.push_back(cp.join({c.tp, c.dp, c.pp, 0}, id));

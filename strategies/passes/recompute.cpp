@@ -156,8 +156,8 @@ class Repetition {
   std::map<BufferId, BufferId> fresh_;
 };
 
-void recompute_chunk(PlanBuilder& builder, const Layout& layout, bool stop_early, Chunk& chunk) {
-  const std::int32_t stage = chunk.index % layout.pp;
+void recompute_chunk(PlanBuilder& builder, const Layout& layout, bool stop_early,
+                     std::int32_t stage, Chunk& chunk) {
   std::int32_t index = 0;
   for (const Segment& forward : chunk.forward) {
     if (forward.phase != Phase::Forward || forward.layer < 0) continue;
@@ -188,9 +188,11 @@ Lowered recompute(Lowered lowered) {
   const Layout& layout = lowered.layout;
   if (layout.recompute == Recompute::None && layout.recompute_modules == 0) return lowered;
   PlanBuilder builder(std::move(lowered.plan));
-  for (StageSegments& stage : lowered.stages) {
-    for (Chunk& chunk : stage.chunks)
-      recompute_chunk(builder, lowered.layout, lowered.recompute_stops_early, chunk);
+  for (std::size_t s = 0; s < lowered.stages.size(); ++s) {
+    for (Chunk& chunk : lowered.stages[s].chunks) {
+      recompute_chunk(builder, lowered.layout, lowered.recompute_stops_early,
+                      static_cast<std::int32_t>(s), chunk);
+    }
   }
   lowered.plan = std::move(builder).take();
   return lowered;

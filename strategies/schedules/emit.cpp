@@ -1,18 +1,12 @@
 #include "strategies/schedules/emit.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/core/check.h"
 
 namespace gputwin {
 namespace {
-
-// What a pass sends: activations to the next chunk, or gradients to the previous one.
-struct Message {
-  std::int32_t to_chunk = 0, micro_batch = 0;
-  bool gradient = false;
-  bool operator==(const Message&) const = default;
-};
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
@@ -27,13 +21,13 @@ void stamp(std::vector<Instruction>& body, const std::vector<Instruction>& piece
   }
 }
 
+// Stands for the message of post-validation where passes stand for the messages they need.
+constexpr Pass kValidation{PassKind::WeightGrad, 0, 0};
+
 class Emitter {
  public:
   Emitter(Templates templates, const std::vector<StageTable>& tables)
-      : t_(std::move(templates)),
-        tables_(tables),
-        stages_(t_.layout.pp),
-        mixed_(stages_ == 2 && t_.layout.vpp > 1) {}
+      : t_(std::move(templates)), tables_(tables), stages_(t_.layout.pp) {}
 
   Plan run() {
     order_messages();
@@ -42,49 +36,54 @@ class Emitter {
   }
 
  private:
-  Message sent_by(std::int32_t stage, const Pass& pass) const {
-    const std::int32_t c = pass.chunk * stages_ + stage;
-    return {pass.backward ? c - 1 : c + 1, pass.micro_batch, pass.backward};
+  // Where a message is in the sequence of those from one stage to another.
+  struct Place {
+    std::int32_t sender = -1;
+    std::size_t index = 0;
+  };
+
+  const Layout& layout() const { return t_.layout; }
+  bool is_last(const Pass& pass) const {
+    return pass.micro_batch == last_micro_batch(layout(), pass.chunk, t_.micro_batches);
   }
-  bool exists(const Message& m) const { return m.to_chunk >= 0 && m.to_chunk < t_.layout.chunks(); }
-  const PassTemplate& pass_of(std::int32_t stage, std::int32_t chunk, const Message& m) const {
-    const StageTemplates& t = t_.stages[at(stage)];
-    const bool last = m.micro_batch == t_.micro_batches - 1;
-    const auto& list =
-        m.gradient ? (last ? t.last_backward : t.backward) : (last ? t.last_forward : t.forward);
-    return list[at(chunk)];
+  const PassTemplate& template_of(std::int32_t stage, const Pass& pass) const {
+    return t_.stages[at(stage)].of(pass, is_last(pass));
+  }
+  std::size_t key(const Pass& pass) const {
+    const auto kinds = static_cast<std::size_t>(pass.kind);
+    return (kinds * at(layout().local_chunks()) + at(pass.chunk)) * at(t_.micro_batches) +
+           at(pass.micro_batch);
   }
 
-  // Sequence of messages from each stage to its neighbours, in the order in which the sender issues
+  // Sequence of messages on each ordered pair of stages, in the order in which the sender issues
   // them.
   void order_messages() {
-    to_next_.resize(at(stages_));
-    to_previous_.resize(at(stages_));
+    sequences_.resize(at(stages_ * stages_));
+    places_.assign(at(stages_), std::vector<Place>(kPassKinds * at(layout().local_chunks()) *
+                                                   at(t_.micro_batches)));
     for (std::int32_t s = 0; s < stages_; ++s) {
+      bool validated = t_.stages[at(s)].validate.body.empty() || s == 0;
       for (const Pass& pass : tables_[at(s)]) {
-        const Message m = sent_by(s, pass);
-        if (exists(m)) (m.gradient && !mixed_ ? to_previous_ : to_next_)[at(s)].push_back(m);
+        if (pass.kind == PassKind::Backward && !std::exchange(validated, true)) {
+          add_message(s, s - 1, kValidation);
+        }
+        if (template_of(s, pass).send.empty()) continue;
+        const bool two_ways = placement(layout().schedule) == Placement::TwoWay;
+        const std::int32_t way = two_ways ? pass.chunk : 0;
+        const std::int32_t to =
+            layout().chunk_at(s, pass.chunk) + (pass.kind == PassKind::Forward ? 1 : -1);
+        const std::int32_t receiver = layout().stage_of(to, way);
+        add_message(s, receiver, {pass.kind, layout().local_of(to, way), pass.micro_batch});
       }
     }
   }
-
-  // Issues the receives from the sender of `wanted` up to and including it.
-  void receive(std::vector<Instruction>& body, std::int32_t stage, const Message& wanted,
-               std::size_t& issued) {
-    const std::int32_t step = wanted.gradient && !mixed_ ? 1 : stages_ - 1;
-    const std::int32_t sender = (stage + step) % stages_;
-    const auto& sequence = (wanted.gradient && !mixed_ ? to_previous_ : to_next_)[at(sender)];
-    if (mixed_) {
-      const auto end = sequence.begin() + static_cast<std::ptrdiff_t>(issued);
-      if (std::find(sequence.begin(), end, wanted) != end) return;
-    }
-    while (true) {
-      GPUTWIN_CHECK(issued < sequence.size(), "every message that a pass needs is sent");
-      const Message& m = sequence[issued++];
-      const PassTemplate& t = pass_of(stage, m.to_chunk / stages_, m);
-      stamp_frame(body, t.receive, stage, m.micro_batch);
-      if (m == wanted) return;
-    }
+  void add_message(std::int32_t sender, std::int32_t receiver, const Pass& needs) {
+    std::vector<Pass>& sequence = sequence_of(sender, receiver);
+    places_[at(receiver)][key(needs)] = {sender, sequence.size()};
+    sequence.push_back(needs);
+  }
+  std::vector<Pass>& sequence_of(std::int32_t sender, std::int32_t receiver) {
+    return sequences_[at(sender * stages_ + receiver)];
   }
 
   void stamp_frame(std::vector<Instruction>& body, const std::vector<Instruction>& piece,
@@ -93,21 +92,37 @@ class Emitter {
     stamp(body, piece, frame, frame * t_.stages[at(stage)].events);
   }
 
+  // Tasks of a pass; those of the last micro-batch of a chunk have the last micro-batch's events.
+  void stamp_pass(std::vector<Instruction>& body, const std::vector<Instruction>& piece,
+                  std::int32_t stage, const Pass& pass) const {
+    const auto frame = static_cast<std::uint32_t>(pass.micro_batch);
+    const auto block = is_last(pass) ? static_cast<std::uint32_t>(t_.micro_batches - 1) : frame;
+    stamp(body, piece, frame, block * t_.stages[at(stage)].events);
+  }
+
   void emit_stage(std::int32_t s) {
     const StageTemplates& t = t_.stages[at(s)];
     Program& program = t_.plan.programs[at(s)];
     std::vector<Instruction> body;
     body.reserve(size_of(t));
     const std::int32_t last = t_.micro_batches - 1;
-    received_ = {};
+    issued_.assign(at(stages_), 0);
     program.events = static_cast<std::uint32_t>(last) * t.events + t.last_events;
     stamp_frame(body, t.begin, s, last);
     const StageTable& table = tables_[at(s)];
+    bool validated = false;
     for (std::size_t k = 0, unsent = 0; k < table.size(); ++k) {
+      if (table[k].kind == PassKind::Backward && !std::exchange(validated, true)) {
+        receive_for(body, s, kValidation);
+        stamp_frame(body, t.validate.body, s, last);
+      }
       receive_for(body, s, table[k]);
-      stamp_frame(body, template_of(s, table[k]).body, s, table[k].micro_batch);
+      stamp_pass(body, template_of(s, table[k]).body, s, table[k]);
+      if (table[k].joined) continue;
       if (!t_.blocking_messages) {
-        stamp_frame(body, template_of(s, table[k]).send, s, table[k].micro_batch);
+        for (; unsent <= k; ++unsent) {
+          stamp_pass(body, template_of(s, table[unsent]).send, s, table[unsent]);
+        }
       } else if (!in_one_exchange(table, k)) {
         exchange(body, s, unsent, k, program.events);
         unsent = k + 1;
@@ -117,24 +132,48 @@ class Emitter {
     program.body = std::move(body);
     if (t_.blocking_messages) ++program.events;
     program.buffers = t.buffers;
-  }
-
-  const PassTemplate& template_of(std::int32_t stage, const Pass& pass) const {
-    return pass_of(stage, pass.chunk,
-                   {pass.chunk * stages_ + stage, pass.micro_batch, pass.backward});
-  }
-
-  // Issues what must arrive before `pass`, unless it was issued before.
-  void receive_for(std::vector<Instruction>& body, std::int32_t s, const Pass& pass) {
-    const Message m{pass.chunk * stages_ + s, pass.micro_batch, pass.backward};
-    if (template_of(s, pass).receive.empty()) return;
-    const bool gradients = pass.backward && !mixed_;
-    std::vector<Message>& got = gradients ? received_.gradients : received_.activations;
-    if (std::find(got.begin(), got.end(), m) != got.end()) {
-      std::erase(got, m);
-      return;
+    if (derives_bodies(layout().schedule)) {
+      synchronise(t_.plan, program);
+      place_memory(t_.plan, program);
     }
-    receive(body, s, m, gradients ? received_.gradients_issued : received_.activations_issued);
+    if (validates_later(layout().schedule) && stages_ > 1) cross_bodies(program, t.compute_stream);
+  }
+
+  // A body starts on each stream when the compute stream has ended the one before, which ends last.
+  static void cross_bodies(Program& program, std::uint8_t compute) {
+    const std::uint32_t ended = program.events++;
+    std::vector<Instruction> start;
+    program.prologue.push_back({.kind = Kind::Record, .stream = compute, .event = ended});
+    for (std::uint8_t s = 0; s < program.streams.size(); ++s) {
+      if (s == compute) continue;
+      start.push_back({.kind = Kind::Wait, .stream = s, .flags = kPreviousBody, .event = ended});
+      const std::uint32_t event = program.events++;
+      program.body.push_back({.kind = Kind::Record, .stream = s, .event = event});
+      program.body.push_back({.kind = Kind::Wait, .stream = compute, .event = event});
+    }
+    program.body.push_back({.kind = Kind::Record, .stream = compute, .event = ended});
+    program.body.insert(program.body.begin(), start.begin(), start.end());
+  }
+
+  const PassTemplate& receive_of(std::int32_t s, const Pass& pass) const {
+    return pass == kValidation ? t_.stages[at(s)].validate : template_of(s, pass);
+  }
+  void stamp_received(std::vector<Instruction>& body, std::int32_t s, const Pass& pass) const {
+    const std::vector<Instruction>& receive = receive_of(s, pass).receive;
+    if (pass == kValidation) return stamp_frame(body, receive, s, t_.micro_batches - 1);
+    stamp_pass(body, receive, s, pass);
+  }
+
+  // Issues what must arrive before `pass`, after all that its sender sends before, unless it was
+  // issued before.
+  void receive_for(std::vector<Instruction>& body, std::int32_t s, const Pass& pass) {
+    if (receive_of(s, pass).receive.empty()) return;
+    const Place& place = places_[at(s)][key(pass)];
+    GPUTWIN_CHECK(place.sender >= 0, "every message that a pass needs is sent");
+    const std::vector<Pass>& sequence = sequence_of(place.sender, s);
+    for (std::size_t& next = issued_[at(place.sender)]; next <= place.index; ++next) {
+      stamp_received(body, s, sequence[next]);
+    }
   }
 
   // True if the messages of passes k and k + 1, a forward and a backward, are exchanged together.
@@ -142,7 +181,7 @@ class Emitter {
   // needs what the last forward sends.
   bool in_one_exchange(const StageTable& table, std::size_t k) const {
     return t_.layout.vpp > 1 && t_.micro_batches > stages_ && k + 1 < table.size() &&
-           !table[k].backward && table[k + 1].backward;
+           table[k].kind == PassKind::Forward && table[k + 1].kind == PassKind::Backward;
   }
 
   // Sends of the passes [first, last], receives for the passes up to the next exchange; the host
@@ -158,15 +197,10 @@ class Emitter {
       const std::uint8_t stream = communication_stream(send);
       body.push_back({.kind = Kind::Record, .stream = compute, .event = event});
       body.push_back({.kind = Kind::Wait, .stream = stream, .event = event});
-      stamp_frame(body, send, s, table[k].micro_batch);
+      stamp_pass(body, send, s, table[k]);
     }
     for (std::size_t k = last + 1; k < table.size(); ++k) {
-      const std::size_t before = body.size();
       receive_for(body, s, table[k]);
-      if (body.size() > before) {
-        auto& got = table[k].backward && !mixed_ ? received_.gradients : received_.activations;
-        got.push_back({table[k].chunk * stages_ + s, table[k].micro_batch, table[k].backward});
-      }
       if (!in_one_exchange(table, k)) break;
     }
     std::vector<std::uint8_t> streams;
@@ -192,36 +226,28 @@ class Emitter {
   }
 
   std::size_t size_of(const StageTemplates& t) const {
-    std::size_t any = 0, last = t.begin.size() + t.finish.size();
-    for (std::size_t v = 0; v < t.forward.size(); ++v) {
-      for (const PassTemplate* p : {&t.forward[v], &t.backward[v]}) {
-        any += p->receive.size() + p->body.size() + p->send.size();
+    const auto size = [](const std::array<StageTemplates::ByChunk, kPassKinds>& by_kind) {
+      std::size_t n = 0;
+      for (const auto& list : by_kind) {
+        for (const PassTemplate& p : list) n += p.receive.size() + p.body.size() + p.send.size();
       }
-      for (const PassTemplate* p : {&t.last_forward[v], &t.last_backward[v]}) {
-        last += p->receive.size() + p->body.size() + p->send.size();
-      }
-    }
-    return any * at(t_.micro_batches - 1) + last;
+      return n;
+    };
+    return size(t.any) * at(t_.micro_batches - 1) + size(t.last) + t.begin.size() +
+           t.validate.body.size() + t.finish.size();
   }
 
   Templates t_;
   const std::vector<StageTable>& tables_;
   std::int32_t stages_;
-  bool mixed_;  // one channel each way carries activations and gradients
-  std::vector<std::vector<Message>> to_next_,
-      to_previous_;  // by sending stage; mixed: all in to_next_
-  // Of the stage being emitted: how far each sender's sequence is received, and what was received
-  // ahead of its pass.
-  struct Received {
-    std::size_t activations_issued = 0, gradients_issued = 0;
-    std::vector<Message> activations, gradients;
-  };
-  Received received_;
+  std::vector<std::vector<Pass>> sequences_;  // by sender x stages + receiver
+  std::vector<std::vector<Place>> places_;    // by receiving stage and pass
+  std::vector<std::size_t> issued_;  // of the stage being emitted: receives issued, by sender
 };
 
 }  // namespace
 
-Templates derive_templates(Lowered lowered) {
+Templates derive_templates(Lowered lowered, const std::vector<StageTable>& tables) {
   PlanBuilder builder(std::move(lowered.plan));
   Templates t{.plan = {},
               .layout = lowered.layout,
@@ -229,7 +255,7 @@ Templates derive_templates(Lowered lowered) {
               .micro_batches = lowered.micro_batches,
               .stages = {}};
   for (std::int32_t s = 0; s < t.layout.pp; ++s) {
-    t.stages.push_back(stage_templates(builder, lowered, s));
+    t.stages.push_back(stage_templates(builder, lowered, s, tables[at(s)]));
   }
   t.plan = std::move(builder).take();
   return t;

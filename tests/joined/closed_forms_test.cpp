@@ -91,6 +91,82 @@ TEST_P(Bubble, OnSimgrid) {
 INSTANTIATE_TEST_SUITE_P(ClosedForms, Bubble, ::testing::ValuesIn(kPipelines),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// ---- zero bubble ----
+
+// Eight layers on eight stages, 32 micro-batches. The weight gradients of a layer's four linear
+// layers are passes of their own: F = B = W = 4 us.
+struct ZeroBubble {
+  const char* name;
+  Schedule schedule;
+  std::int32_t vpp;
+  Ps makespan_units, period_units;  // of 4 us
+};
+
+constexpr std::array kZeroBubble{
+    // 32 x 3 + 7 x 3
+    ZeroBubble{"OneFOneB", Schedule::OneFOneB, 1, 117, 117},
+    // 32 x 3 + 7 (F + B - W)
+    ZeroBubble{"ZbH1", Schedule::ZbH1, 1, 103, 103},
+    // No stage waits: the last starts 7 F late. Iterations follow one another without a flush.
+    ZeroBubble{"ZbH2", Schedule::ZbH2, 1, 103, 96},
+    ZeroBubble{"Zb1p", Schedule::Zb1p, 1, 105, 105},
+    ZeroBubble{"Zb2p", Schedule::Zb2p, 1, 103, 96},
+};
+
+class ZeroBubbles : public ::testing::TestWithParam<ZeroBubble> {
+ protected:
+  static Execution run(Executor& executor, bool flush) {
+    Layout layout;
+    layout.pp = 8;
+    layout.vpp = GetParam().vpp;
+    layout.schedule = GetParam().schedule;
+    Plan plan = small_plan(8 * GetParam().vpp, layout, 32);
+    if (flush) remove_crossings(plan);
+    const Topology topology(small_cluster({.gpus = 8}));
+    const ExecutionOutcome outcome = executor.run(plan, LayerCosts(), topology, {}, nullptr);
+    return std::get<Execution>(outcome);
+  }
+  // Every stage begins with the body.
+  static void remove_crossings(Plan& plan) {
+    for (Program& p : plan.programs) {
+      p.prologue.clear();
+      std::erase_if(p.body, [](const Instruction& i) { return (i.flags & kPreviousBody) != 0; });
+    }
+  }
+};
+
+TEST_P(ZeroBubbles, HaveTheMakespanOfOneIteration) {
+  SimgridExecutor executor;
+  EXPECT_EQ(run(executor, true).makespan, GetParam().makespan_units * 4 * kUs);
+}
+
+TEST_P(ZeroBubbles, HaveThePeriodOfManyIterations) {
+  SimgridExecutor executor;
+  EXPECT_EQ(run(executor, false).iteration, GetParam().period_units * 4 * kUs);
+}
+
+TEST_P(ZeroBubbles, HaveThePeriodOnTheReferenceExecutor) {
+  ReferenceExecutor executor;
+  EXPECT_EQ(run(executor, false).iteration, GetParam().period_units * 4 * kUs);
+}
+
+INSTANTIATE_TEST_SUITE_P(ClosedForms, ZeroBubbles, ::testing::ValuesIn(kZeroBubble),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// The interleaved schedule of the same model, two chunks of half a unit: 32 x 3 + 7 x 3 / 2.
+TEST(Interleaved, HalvesTheBubble) {
+  Layout layout;
+  layout.pp = 8;
+  layout.vpp = 2;
+  layout.schedule = Schedule::Interleaved;
+  const Plan plan = small_plan(16, layout, 32);
+  const Topology topology(small_cluster({.gpus = 8}));
+  SimgridExecutor executor;
+  const ExecutionOutcome outcome = executor.run(plan, LayerCosts(), topology, {}, nullptr);
+  // A chunk is a layer of 4 us forward and 8 us backward: half a unit is 4 us.
+  EXPECT_EQ(std::get<Execution>(outcome).makespan, 213 * 4 * kUs);  // 106.5 x 8 us
+}
+
 // ---- activation memory ----
 
 struct Kept {

@@ -102,7 +102,9 @@ class RowTranslation {
     no(known(at(config_, "offload")), "offloading");
     no(!at(config_, "device_id").is_string(), "mixed clusters");
     const std::string schedule = word(parallel_, "schedule", "none");
-    no(!one_of(schedule, {"none", "1f1b", "interleaved", "gpipe"}), "schedule " + schedule);
+    no(!one_of(schedule, {"none", "1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-1p",
+                          "zb-2p", "zb-v"}),
+       "schedule " + schedule);
     no(word(parallel_, "stage_unit", "layer") != "layer", "stages of pieces");
     const std::string recompute = word(config_, "recompute", "none");
     no(!one_of(recompute, {"none", "selective", "full", "block", "modules"}),
@@ -173,7 +175,10 @@ class RowTranslation {
     if (m["positions"] == "learned") m["max_positions"] = sequence;
     m["norm"] = gated() ? "rmsnorm" : "layernorm";
     m["bias"] = bias();
-    m["tied_embeddings"] = flag(model_, "tied_embeddings", true);
+    // Scripts of the zero-bubble fork untie them: a sum over the first and the last stage would
+    // stop its pipeline.
+    m["tied_embeddings"] =
+        flag(model_, "tied_embeddings", true) && !stack_is("megatron-lm-2023-zero-bubble");
     if (dropout() > 0) m["dropout"] = dropout();
     return m;
   }

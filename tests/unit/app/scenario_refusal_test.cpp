@@ -147,7 +147,7 @@ TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
     EXPECT_THAT(e.problem, HasSubstr("not supported yet"));
     EXPECT_THAT(e.fix, HasSubstr(fix));
   };
-  expect(R"({"layout": {"schedule": "zb-h1"}})", "/layout/schedule", "1f1b");
+  expect(R"({"layout": {"schedule": "v-min"}})", "/layout/schedule", "zb-v");
   expect(R"({"layout": {"recompute": "modules"}})", "/layout/recompute", "selective");
   expect(R"({"layout": {"tp_overlap": "async-tp"}})", "/layout/tp_overlap", "userbuffers");
   expect(R"({"job": {"attention": "flash4"}})", "/job/attention", "flash3");

@@ -1,0 +1,21 @@
+// What the passes of a lowered job take and hold, for schedules that weigh them.
+#pragma once
+
+#include "sim/core/cost_model.h"
+#include "sim/core/segment.h"
+#include "sim/core/topology.h"
+#include "strategies/schedules/table.h"
+
+namespace gputwin {
+
+/// By model chunk: seconds of the kernels of each pass, one after the other, on the first GPU of
+/// the stage, and the bytes of framed buffers that forward makes and later passes read. It stands
+/// for the profiling run that zero-bubble schedulers begin with; collectives, hidden or not, are
+/// left out.
+std::vector<PassCosts> pass_costs(const Lowered& lowered, const CostModel& costs,
+                                  const Topology& topology);
+
+/// Seconds from the end of a pass to the arrival of its message at the next stage, on free links.
+double message_seconds(const Lowered& lowered, const CostModel& costs, const Topology& topology);
+
+}  // namespace gputwin
