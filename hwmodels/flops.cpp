@@ -34,6 +34,7 @@ double adapter_flops(const Transformer& model, double s, const Job& job) {
 double fully_recomputed_layers(const Transformer& model, const Layout& layout) {
   switch (layout.recompute) {
     case Recompute::None:
+    case Recompute::AllButLast:  // of layer graphs alone
     case Recompute::Selective: return 0.0;
     case Recompute::Full: return static_cast<double>(model.layers);
     case Recompute::Block: {

@@ -12,7 +12,7 @@
 namespace gputwin {
 
 enum class Schedule : std::uint8_t { None, Gpipe, OneFOneB, Interleaved };
-enum class Recompute : std::uint8_t { None, Selective, Full, Block };
+enum class Recompute : std::uint8_t { None, Selective, Full, Block, AllButLast };
 
 /// How context-parallel ranks exchange keys and values: gathered before the attention kernel,
 /// passed around a ring under it, or heads traded for tokens (Ulysses).
@@ -47,6 +47,9 @@ struct Layout {
   std::vector<std::int32_t> recompute_layers{};
   std::vector<std::int32_t>
       stage_layers{};  // pp x vpp layer counts in model order; empty: as even as possible
+  // Layer graphs: replicas of each stage, which share every micro-batch; empty: dp copies of the
+  // whole pipeline. Rank r is a replica of the first stage that has one left, and dp is 1.
+  std::vector<std::int32_t> stage_replicas{};
   std::array<Dim, 4> rank_order{Dim::Tp, Dim::Cp, Dim::Dp, Dim::Pp};  // fastest first
   std::vector<GpuId> devices{};     // GPU of every rank; empty: rank r on GPU r
   bool overlap_grad_reduce = true;  // reduce gradient buckets under the backward pass
@@ -57,7 +60,7 @@ struct Layout {
 
   bool operator==(const Layout&) const = default;
 
-  std::int32_t ranks() const { return tp * cp * dp * pp; }
+  std::int32_t ranks() const;
   std::int32_t chunks() const { return pp * vpp; }  // model chunks; chunk c lives on stage c mod pp
   /// Data-parallel ranks (of dp x cp) that one copy of the sharded states is spread over.
   std::int32_t shards() const;

@@ -46,6 +46,12 @@
 //  SgdStep              {n}           grad, sumsq                 master, momentum, weight
 //  CpuAdam              {n}                                       as AdamStep, on the host
 //  Opaque               {}            any                         any; cost: flops and bytes
+//  ConvForward          {n,c,f,h,w …} x, w [, bias]               y  note 12
+//  ConvGradInput        {n,c,f,h,w …} dy, w                       dx
+//  ConvGradWeight       {n,c,f,h,w …} dy, x                       dw+= [, dbias+=]
+//  RnnForward           {b,s,i,h,g}   x, w                        y, kept  note 13
+//  RnnGradInput         {b,s,i,h,g}   dy, kept, w                 dx, dgates
+//  RnnGradWeight        {b,s,i,h,g}   dgates, x, y                dw+=
 //  AllReduce            {n}           x                           x  in place (sum or max)
 //  AllGather            {n}           x (shard)                   y [n], shard i at i n / ranks
 //  ReduceScatter        {n}           x (n elements)              y (shard)
@@ -91,6 +97,11 @@
 //     interpreter 8- and 4-bit numbers are exact, scales 1, and a Hadamard transform, which the
 //     product over tokens undoes, the identity; and LAMB's trust ratio is 1.
 // 11. Frozen norms: NormBackward writes dx alone. A second write of Gemm is memory held, no value.
+// 12. Convolution of n images of c channels and h x w pixels with f filters of k x j pixels: stride
+//     q x r, padding u x v, o groups; dims {n, c, f, h, w, k, j, q, r, u, v, o}. Images are rows of
+//     [n, c h w], filters of [f, c / o, k, j]; the result is [n, f h' w'].
+// 13. Recurrent layer over s steps of b sequences: i inputs, h outputs, g gates of h each (4: LSTM,
+//     3: GRU); `kept` holds the gates of all steps. Costs alone: not interpreted.
 #pragma once
 
 #include <array>
@@ -144,6 +155,12 @@ enum class OpKind : std::uint8_t {
   SgdStep,
   CpuAdam,
   Opaque,
+  ConvForward,
+  ConvGradInput,
+  ConvGradWeight,
+  RnnForward,
+  RnnGradInput,
+  RnnGradWeight,
   AllReduce,
   AllGather,
   ReduceScatter,
@@ -155,6 +172,12 @@ enum class OpKind : std::uint8_t {
 };
 
 constexpr bool is_collective(OpKind k) { return k >= OpKind::AllReduce && k <= OpKind::Broadcast; }
+constexpr bool is_convolution(OpKind k) {
+  return k >= OpKind::ConvForward && k <= OpKind::ConvGradWeight;
+}
+constexpr bool is_recurrent(OpKind k) {
+  return k >= OpKind::RnnForward && k <= OpKind::RnnGradWeight;
+}
 constexpr bool is_attention_gemm(OpKind k) {
   return k >= OpKind::AttentionScores && k <= OpKind::AttentionGradKey;
 }
@@ -182,8 +205,9 @@ struct Op {
   std::uint32_t ring_step = 0;  // Flash*: whose keys (note 8)
   std::uint32_t root = 0;       // Broadcast: member index
   std::uint32_t load = 0;       // load table + 1; 0: even
-  std::array<std::int64_t, 6> dims{};
-  Flops flops{};  // Opaque: stated cost
+  std::array<std::int64_t, 12> dims{};
+  Flops flops{};     // Opaque: stated cost
+  Seconds stated{};  // Opaque: device time measured elsewhere; 0: priced by flops and bytes
   Bytes workspace{};
 
   bool operator==(const Op&) const = default;

@@ -297,6 +297,8 @@ class Parser {
       const auto [key, value] = field(w);
       if (w == "targets") {
         i.targets = true;
+      } else if (w == "shared_frames") {
+        i.shared_frames = true;
       } else if (key == "samples") {
         i.samples = integer(value);
       } else if (key == "sequence") {
@@ -498,6 +500,7 @@ class Parser {
     if (key == "root") return void(op.root = index(value));
     if (key == "load") return void(op.load = index(value));
     if (key == "flops") return void(op.flops = Flops(real(value)));
+    if (key == "stated") return void(op.stated = Seconds(real(value)));
     if (key == "workspace") return void(op.workspace = Bytes(integer(value)));
     fail(key, "is no field of an op");
   }

@@ -10,7 +10,7 @@ using std::string_view;
 constexpr std::array<string_view, 11> kKind{"kernel", "collective", "send",     "recv",
                                             "copy",   "host_task",  "alloc",    "free",
                                             "record", "wait",       "host_wait"};
-constexpr std::array<string_view, 47> kOpKind{"gemm",
+constexpr std::array<string_view, 53> kOpKind{"gemm",
                                               "attention_scores",
                                               "attention_context",
                                               "attention_grad_probs",
@@ -49,6 +49,12 @@ constexpr std::array<string_view, 47> kOpKind{"gemm",
                                               "sgd_step",
                                               "cpu_adam",
                                               "opaque",
+                                              "conv_forward",
+                                              "conv_grad_input",
+                                              "conv_grad_weight",
+                                              "rnn_forward",
+                                              "rnn_grad_input",
+                                              "rnn_grad_weight",
                                               "all_reduce",
                                               "all_gather",
                                               "reduce_scatter",
@@ -80,7 +86,8 @@ constexpr std::array<string_view, 3> kTpOverlap{"none", "userbuffers", "async-tp
 constexpr std::array<string_view, 5> kCopyKind{"h2d", "d2h", "d2d", "nvme_to_host", "host_to_nvme"};
 constexpr std::array<string_view, 3> kAxis{"none", "rows", "cols"};
 constexpr std::array<string_view, 4> kSchedule{"none", "gpipe", "1f1b", "interleaved"};
-constexpr std::array<string_view, 4> kRecompute{"none", "selective", "full", "block"};
+constexpr std::array<string_view, 5> kRecompute{"none", "selective", "full", "block",
+                                                "all-but-last"};
 constexpr std::array<string_view, 4> kAlgorithm{"ring", "tree", "nvlink", "direct"};
 constexpr std::array<string_view, 3> kProtocol{"ll", "ll128", "simple"};
 constexpr std::array<string_view, 10> kPart{"compute",    "exposed_tp", "exposed_dp", "exposed_pp",
@@ -252,6 +259,12 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::CrossEntropyBackward: return "tv";
     case OpKind::LossFromSums: return "t";
     case OpKind::Opaque: return "";
+    case OpKind::ConvForward:
+    case OpKind::ConvGradInput:
+    case OpKind::ConvGradWeight: return "ncfhwkjqruvo";
+    case OpKind::RnnForward:
+    case OpKind::RnnGradInput:
+    case OpKind::RnnGradWeight: return "bsihg";
     case OpKind::Add:
     case OpKind::CastCopy:
     case OpKind::AbsMax:
