@@ -31,7 +31,8 @@ LayerPhase phase_of(OpKind kind) {
 }  // namespace
 
 Cost training_convolution_cost(const Device& device, const Op& op) {
-  const auto& [n, c, f, h, w, k, j, q, r, u, v, groups] = op.dims;
+  const auto& [n, c, f, h, w, groups] = op.dims;
+  const auto& [k, j, q, r, u, v] = op.window;
   const ConvolutionShape shape{.batch = n * groups,
                                .channels = c / groups,
                                .width = w,

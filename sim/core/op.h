@@ -46,9 +46,9 @@
 //  SgdStep              {n}           grad, sumsq                 master, momentum, weight
 //  CpuAdam              {n}                                       as AdamStep, on the host
 //  Opaque               {}            any                         any; cost: flops and bytes
-//  ConvForward          {n,c,f,h,w …} x, w [, bias]               y  note 12
-//  ConvGradInput        {n,c,f,h,w …} dy, w                       dx
-//  ConvGradWeight       {n,c,f,h,w …} dy, x                       dw+= [, dbias+=]
+//  ConvForward          {n,c,f,h,w,o} x, w [, bias]               y  note 12
+//  ConvGradInput        {n,c,f,h,w,o} dy, w                       dx
+//  ConvGradWeight       {n,c,f,h,w,o} dy, x                       dw+= [, dbias+=]
 //  RnnForward           {b,s,i,h,g}   x, w                        y, kept  note 13
 //  RnnGradInput         {b,s,i,h,g}   dy, kept, w                 dx, dgates
 //  RnnGradWeight        {b,s,i,h,g}   dgates, x, y                dw+=
@@ -97,9 +97,10 @@
 //     interpreter 8- and 4-bit numbers are exact, scales 1, and a Hadamard transform, which the
 //     product over tokens undoes, the identity; and LAMB's trust ratio is 1.
 // 11. Frozen norms: NormBackward writes dx alone. A second write of Gemm is memory held, no value.
-// 12. Convolution of n images of c channels and h x w pixels with f filters of k x j pixels: stride
-//     q x r, padding u x v, o groups; dims {n, c, f, h, w, k, j, q, r, u, v, o}. Images are rows of
-//     [n, c h w], filters of [f, c / o, k, j]; the result is [n, f h' w'].
+// 12. Convolution of n images of c channels and h x w pixels with f filters in o groups; `window`
+// is
+//     the filter, its stride and padding. Images are rows of [n, c h w], filters of [f, c / o, rows,
+//     columns]; the result is [n, f h' w'].
 // 13. Recurrent layer over s steps of b sequences: i inputs, h outputs, g gates of h each (4: LSTM,
 //     3: GRU); `kept` holds the gates of all steps. Costs alone: not interpreted.
 #pragma once
@@ -205,7 +206,9 @@ struct Op {
   std::uint32_t ring_step = 0;  // Flash*: whose keys (note 8)
   std::uint32_t root = 0;       // Broadcast: member index
   std::uint32_t load = 0;       // load table + 1; 0: even
-  std::array<std::int64_t, 12> dims{};
+  std::array<std::int64_t, 6> dims{};
+  // Conv*: filter height and width, stride down and across, padding down and across.
+  std::array<std::int64_t, 6> window{};
   Flops flops{};     // Opaque: stated cost
   Seconds stated{};  // Opaque: device time measured elsewhere; 0: priced by flops and bytes
   Bytes workspace{};

@@ -32,6 +32,9 @@ std::size_t hash_of(const Call& call) {
   h.add(static_cast<int>(op.kind)).add(op.slot.value).add(static_cast<int>(op.dtype));
   h.add(op.ring_step).add(op.accumulate).add(op.scale).add(op.flops.value).add(op.stated.value);
   for (const std::int64_t d : op.dims) h.add(d);
+  if (op.window[0] != 0) {
+    for (const std::int64_t w : op.window) h.add(w);
+  }
   for (const View& v : call.reads) h.add(v.buffer.value).add(v.offset).add(v.rows);
   for (const View& v : call.writes) h.add(v.buffer.value).add(v.offset).add(v.rows);
   return h.value();

@@ -472,6 +472,15 @@ class Parser {
     }
   }
 
+  void window(Op& op, const std::string& value) {
+    std::size_t begin = 0;
+    for (std::int64_t& w : op.window) {
+      const std::size_t end = std::min(value.find(',', begin), value.size());
+      w = integer(value.substr(begin, end - begin));
+      begin = std::min(end + 1, value.size());
+    }
+  }
+
   void op_flag(Op& op, const std::string& w) {
     if (w == "ta") return void(op.trans_a = true);
     if (w == "tb") return void(op.trans_b = true);
@@ -500,6 +509,7 @@ class Parser {
     if (key == "root") return void(op.root = index(value));
     if (key == "load") return void(op.load = index(value));
     if (key == "flops") return void(op.flops = Flops(real(value)));
+    if (key == "window") return window(op, value);
     if (key == "stated") return void(op.stated = Seconds(real(value)));
     if (key == "workspace") return void(op.workspace = Bytes(integer(value)));
     fail(key, "is no field of an op");

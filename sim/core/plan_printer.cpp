@@ -148,6 +148,9 @@ class Printer {
     for (std::size_t d = 0; d < letters.size(); ++d) {
       text += std::string(" ") + letters[d] + "=" + number(o.dims[d]);
     }
+    for (std::size_t w = 0; is_convolution(o.kind) && w < o.window.size(); ++w) {
+      text += (w == 0 ? " window=" : ",") + number(o.window[w]);
+    }
     const auto word = [&](bool differs, const char* key, std::string_view value) {
       if (differs) text += std::string(" ") + key + "=" + std::string(value);
     };

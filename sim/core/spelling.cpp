@@ -261,7 +261,7 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::Opaque: return "";
     case OpKind::ConvForward:
     case OpKind::ConvGradInput:
-    case OpKind::ConvGradWeight: return "ncfhwkjqruvo";
+    case OpKind::ConvGradWeight: return "ncfhwo";
     case OpKind::RnnForward:
     case OpKind::RnnGradInput:
     case OpKind::RnnGradWeight: return "bsihg";

@@ -90,6 +90,7 @@ struct GraphLayer {
   Extent output{};
   LayerWindow window{};
   std::int64_t heads = 1;                   // Attention
+  bool causal = false;                      // Attention
   std::int64_t gates = 1;                   // Recurrent: 4 LSTM, 3 GRU, 1 plain
   std::int64_t vocab = 0;                   // Embedding
   bool bias = false;                        // Convolution, Linear

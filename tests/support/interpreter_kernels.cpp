@@ -684,7 +684,8 @@ void adam(Work& work) {
 // Calls `visit` with the places in image, filter and result of every product of a convolution.
 void each_product(const Op& op,
                   const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit) {
-  const auto& [n, c, f, h, w, k, j, q, r, u, v, o] = op.dims;
+  const auto& [n, c, f, h, w, o] = op.dims;
+  const auto& [k, j, q, r, u, v] = op.window;
   const std::int64_t out_h = (h + 2 * u - k) / q + 1, out_w = (w + 2 * v - j) / r + 1;
   const std::int64_t per_group = c / o, filters = f / o;
   for (std::int64_t image = 0; image < n; ++image) {
@@ -705,7 +706,8 @@ void each_product(const Op& op,
 
 void convolve(Work& work) {
   const Op& op = work.op;
-  const auto& [n, c, f, h, w, k, j, q, r, u, v, o] = op.dims;
+  const auto& [n, c, f, h, w, o] = op.dims;
+  const auto& [k, j, q, r, u, v] = op.window;
   const std::int64_t pixels = ((h + 2 * u - k) / q + 1) * ((w + 2 * v - j) / r + 1);
   const std::int64_t image = n * c * h * w, filter = f * (c / o) * k * j, result = n * f * pixels;
   if (op.kind == OpKind::ConvForward) {

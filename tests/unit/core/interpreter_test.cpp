@@ -128,8 +128,8 @@ TEST(InterpreterKernels, ActivationBackwardIsTheSlopeOfActivationForward) {
 
 // Two sequences of three tokens; four query heads share two key heads of size 2.
 TEST(InterpreterKernels, FlashEqualsUnfusedAndItsGradientsAreSlopes) {
-  const std::array<std::int64_t, 12> dims{2, 4, 2, 3, 3, 2};
-  const std::array<std::int64_t, 12> rows{2, 4, 3, 3};
+  const std::array<std::int64_t, 6> dims{2, 4, 2, 3, 3, 2};
+  const std::array<std::int64_t, 6> rows{2, 4, 3, 3};
   const std::int64_t q_size = 48, k_size = 24, s_size = 72;
   const Array q = random_array(1, q_size), k = random_array(2, k_size), v = random_array(3, k_size);
   const Array grad = random_array(4, q_size);
