@@ -164,7 +164,7 @@ class RoleProgram {
   }
 
   void add_inputs() {
-    constexpr std::int64_t kShades = 256;  // values of a pixel
+    constexpr std::int64_t kShades = 4;  // values of a pixel where plans run on real numbers
     const LayerGraph& graph = gj_.graph;
     bool reads = false;
     for (std::int32_t l = role_.first; l < role_.last; ++l) {
