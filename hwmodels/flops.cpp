@@ -87,6 +87,16 @@ IterationFlops iteration_flops(const Transformer& model, const Job& job, const L
   return {Flops(samples * all), Flops(samples * (all + again))};
 }
 
+IterationFlops iteration_flops(const LayerGraph& graph, const Job& job, const Layout& layout) {
+  const auto samples = static_cast<double>(job.global_batch);
+  const double forward = graph.forward_flops().value * samples;
+  const auto last = static_cast<double>(layout.micro_batch * layout.dp);
+  double again = 0;
+  if (layout.recompute == Recompute::Full) again = 1;
+  if (layout.recompute == Recompute::AllButLast) again = 1 - last / samples;
+  return {Flops(3 * forward), Flops((3 + again) * forward)};
+}
+
 std::string_view flops_convention_text(FlopsConvention convention) {
   switch (convention) {
     case FlopsConvention::Megatron:

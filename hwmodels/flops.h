@@ -32,6 +32,10 @@ struct IterationFlops {
 IterationFlops iteration_flops(const Transformer& model, const Job& job, const Layout& layout,
                                FlopsConvention convention);
 
+/// The same of a layer graph: 3 x its convolutions, products and attention, whole squares; with
+/// recomputation the forward pass again (of all micro-batches but the last, if that is spared).
+IterationFlops iteration_flops(const LayerGraph& graph, const Job& job, const Layout& layout);
+
 /// One sentence for reports: what is counted.
 std::string_view flops_convention_text(FlopsConvention convention);
 

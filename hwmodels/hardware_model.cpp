@@ -5,6 +5,7 @@
 #include "hwmodels/kernels/attention.h"
 #include "hwmodels/kernels/gemm.h"
 #include "hwmodels/kernels/memory_bound.h"
+#include "hwmodels/kernels/training_layers.h"
 #include "hwmodels/links/copies.h"
 #include "hwmodels/memory/runtime_memory.h"
 #include "sim/core/check.h"
@@ -129,6 +130,18 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
       factor = stack.factor(Factor::Attention);
       break;
     case OpKind::Opaque: cost = opaque_cost(device, op, read, written); break;
+    case OpKind::ConvForward:
+    case OpKind::ConvGradInput:
+    case OpKind::ConvGradWeight:
+      cost = training_convolution_cost(device, op);
+      factor = stack.factor(Factor::Gemm);
+      break;
+    case OpKind::RnnForward:
+    case OpKind::RnnGradInput:
+    case OpKind::RnnGradWeight:
+      cost = training_rnn_cost(device, op);
+      factor = stack.factor(Factor::Gemm);
+      break;
     case OpKind::CpuAdam: cost = cpu_adam_cost(*nodes_[kind.value], op.dims[0]); break;
     case OpKind::SoftmaxForward:
     case OpKind::SoftmaxBackward:

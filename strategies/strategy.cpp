@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "sim/core/verify.h"
+#include "strategies/lowering/layer_graph.h"
 #include "strategies/lowering/stack_kernels.h"
 #include "strategies/lowering/transformer.h"
 #include "strategies/passes/recompute.h"
@@ -56,11 +57,19 @@ std::vector<StepInfo> steps() {
 
 Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const Layout& layout,
                         const Job& job, std::vector<StepTime>* times, const CostModel* costs) {
-  const auto* transformer = std::get_if<Transformer>(&workload);
-  if (transformer == nullptr) {
-    return Infeasible{.reason = "not lowered yet: layer graphs", .fix = "use a Transformer"};
-  }
   Stopwatch watch(times);
+  if (const auto* graph = std::get_if<LayerGraph>(&workload)) {
+    Outcome<Plan> outcome =
+        watch.run("lower", [&] { return lower_graph(*graph, cluster, layout, job); });
+    if (const Plan* plan = std::get_if<Plan>(&outcome)) {
+      watch.run("verify", [&] {
+        verify_or_throw(*plan, "lower");
+        return 0;
+      });
+    }
+    return outcome;
+  }
+  const auto* transformer = std::get_if<Transformer>(&workload);
   auto outcome = watch.run("lower", [&] { return lower(*transformer, cluster, layout, job); });
   if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
   Lowered lowered =

@@ -114,6 +114,12 @@ double ring_bytes(OpKind kind, double bytes, double n) {
     case OpKind::SgdStep:
     case OpKind::CpuAdam:
     case OpKind::Opaque:
+    case OpKind::ConvForward:
+    case OpKind::ConvGradInput:
+    case OpKind::ConvGradWeight:
+    case OpKind::RnnForward:
+    case OpKind::RnnGradInput:
+    case OpKind::RnnGradWeight:
     case OpKind::CopyBytes: GPUTWIN_CHECK(false, "only communication has a schedule");
   }
   return bytes;

@@ -70,6 +70,12 @@ GemmShape product_shape(const Op& op) {
     case OpKind::SgdStep:
     case OpKind::CpuAdam:
     case OpKind::Opaque:
+    case OpKind::ConvForward:
+    case OpKind::ConvGradInput:
+    case OpKind::ConvGradWeight:
+    case OpKind::RnnForward:
+    case OpKind::RnnGradInput:
+    case OpKind::RnnGradWeight:
     case OpKind::AllReduce:
     case OpKind::AllGather:
     case OpKind::ReduceScatter:

@@ -76,6 +76,12 @@ Access access_of(OpKind kind) {
     case OpKind::AttentionGradKey:
     case OpKind::FlashForward:
     case OpKind::FlashBackward:
+    case OpKind::ConvForward:
+    case OpKind::ConvGradInput:
+    case OpKind::ConvGradWeight:
+    case OpKind::RnnForward:
+    case OpKind::RnnGradInput:
+    case OpKind::RnnGradWeight:
     case OpKind::CpuAdam:
     case OpKind::AllReduce:
     case OpKind::AllGather:
@@ -161,6 +167,15 @@ Cost memory_bound_cost(const Device& device, const Op& op, Bytes read, Bytes wri
 }
 
 Cost opaque_cost(const Device& device, const Op& op, Bytes read, Bytes written) {
+  if (op.stated.value > 0) {
+    Cost stated;
+    stated.time = op.stated;
+    stated.terms[static_cast<std::size_t>(Term::Compute)] = op.stated;
+    stated.low = 0.9, stated.high = 1.1;
+    stated.model = "measured elsewhere, as the model file states it";
+    stated.op_class = "stated";
+    return stated;
+  }
   Cost cost = streaming_cost(device, read + written, device.memory_bound.elementwise);
   const double peak = device.sustained_rate(op.dtype).value;
   const Seconds compute(op.flops.value / (kOpaqueShareOfPeak * peak));

@@ -47,8 +47,10 @@ class Selection {
     if (i.kind == Kind::Collective) {
       return has(domain_mechanism(program.slots[op.slot.value].domain));
     }
-    if (i.kind != Kind::Kernel || op.kind == OpKind::Gemm || op.kind == OpKind::Opaque)
+    if (i.kind != Kind::Kernel || op.kind == OpKind::Gemm || op.kind == OpKind::Opaque ||
+        is_convolution(op.kind) || is_recurrent(op.kind)) {
       return false;
+    }
     return has(is_attention(op.kind) ? Mechanism::Attention : Mechanism::MemoryBound);
   }
 

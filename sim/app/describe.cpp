@@ -1,6 +1,7 @@
 #include "sim/app/describe.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "hwmodels/flops.h"
 #include "sim/core/spelling.h"
@@ -10,10 +11,12 @@ namespace {
 
 std::string job_line(const Scenario& s) {
   const auto* model = std::get_if<Transformer>(&s.workload);
-  const std::string name = model != nullptr
-                               ? fmt::format("{} ({:.4g} B parameters)", model->name,
-                                             static_cast<double>(model->parameters()) / 1e9)
-                               : std::get<LayerGraph>(s.workload).name;
+  const std::string name =
+      model != nullptr
+          ? fmt::format("{} ({:.4g} B parameters)", model->name,
+                        static_cast<double>(model->parameters()) / 1e9)
+          : fmt::format("{} ({:.4g} M parameters)", std::get<LayerGraph>(s.workload).name,
+                        static_cast<double>(std::get<LayerGraph>(s.workload).parameters()) / 1e6);
   return fmt::format("{}, sequence {}, global batch {}, {}, {} attention, {}", name,
                      grouped(s.job.sequence), grouped(s.job.global_batch),
                      to_string(s.job.precision.compute), to_string(s.job.attention), s.job.stack);
@@ -34,7 +37,11 @@ std::string layout_line(const Layout& l) {
   std::string text = fmt::format("tp {}{}, pp {}", l.tp, l.sp ? " with sp" : "", l.pp);
   if (l.vpp > 1) text += fmt::format(" x {} chunks", l.vpp);
   if (l.cp > 1) text += fmt::format(", cp {} by {}", l.cp, to_string(l.cp_comm));
-  text += fmt::format(", dp {}", l.dp);
+  if (l.stage_replicas.empty()) {
+    text += fmt::format(", dp {}", l.dp);
+  } else {
+    text += fmt::format(", replicas {}", fmt::join(l.stage_replicas, "-"));
+  }
   if (l.zero > 0) {
     text += fmt::format(" (zero {}", l.zero);
     text += l.hsdp_group > 0 ? fmt::format(" in groups of {})", l.hsdp_group) : ")";

@@ -130,10 +130,11 @@ void add_rates(const Scenario& scenario, const HardwareModel& costs, const Topol
   result.samples_per_s = samples / seconds;
   result.tokens_per_s = samples * static_cast<double>(scenario.job.sequence) / seconds;
   const auto* transformer = std::get_if<Transformer>(&scenario.workload);
-  if (transformer == nullptr) return;
   const auto gpus = static_cast<double>(plan.ranks.size());
   const IterationFlops flops =
-      iteration_flops(*transformer, scenario.job, scenario.layout, FlopsConvention::Causal);
+      transformer != nullptr
+          ? iteration_flops(*transformer, scenario.job, scenario.layout, FlopsConvention::Causal)
+          : iteration_flops(std::get<LayerGraph>(scenario.workload), scenario.job, scenario.layout);
   double peak = 0;
   for (const Rank& rank : plan.ranks) {
     peak += costs.device(topology.device_kind(rank.gpu))

@@ -3,7 +3,7 @@
 find_package(valijson REQUIRED)
 
 # The schemas are compiled in, so that a program moved elsewhere still validates.
-foreach(kind scenario model cluster)
+foreach(kind scenario model graph cluster)
   set(file ${PROJECT_SOURCE_DIR}/scenarios/schema/${kind}.schema.json)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
   string(TOUPPER ${kind} upper)
@@ -16,7 +16,12 @@ configure_file(scenario_schema_text.cpp.in scenario_schema_text.cpp @ONLY)
 
 add_library(gputwin_scenario STATIC
   ablation.cpp
+  graph_reader.cpp
   json_text.cpp
+  networks/image_networks.cpp
+  networks/network_builder.cpp
+  networks/networks.cpp
+  networks/sequence_networks.cpp
   scenario.cpp
   scenario_document.cpp
   scenario_files.cpp

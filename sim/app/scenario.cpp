@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "sim/app/graph_reader.h"
 #include "sim/app/scenario_document.h"
 #include "sim/app/scenario_files.h"
 #include "sim/app/scenario_reader.h"
 #include "sim/app/scenario_rules.h"
+#include "sim/app/scenario_schema.h"
 #include "sim/app/suggestion.h"
 #include "sim/core/spelling.h"
 
@@ -33,9 +35,15 @@ Scenario scenario_of(const ScenarioDocument& document) {
   Scenario s;
   const Json& root = document.root();
   s.name = root.value("name", "unnamed");
-  Transformer model = read_transformer(root.at("model"));
-  check_model_rules(document, model);
-  s.workload = std::move(model);
+  const Json& model_json = root.at("model");
+  if (model_schema(model_json) == SchemaKind::Graph) {
+    s.workload =
+        read_graph(document, model_json, root.at("job").at("sequence").get<std::int64_t>());
+  } else {
+    Transformer model = read_transformer(model_json);
+    check_model_rules(document, model);
+    s.workload = std::move(model);
+  }
   s.cluster = read_cluster(root.at("cluster"));
   check_cluster_rules(document, s.cluster);
   s.job = read_job(root.at("job"));
@@ -59,6 +67,11 @@ std::string parameter_text(std::int64_t count) {
 
 std::string model_facts(const std::string& name, const DataDirs& dirs) {
   const Workload workload = load_model(name, dirs);
+  if (const auto* graph = std::get_if<LayerGraph>(&workload)) {
+    return fmt::format("{:>8} parameters, {} layers in {} units, {:.3g} GFLOP forward a sample",
+                       parameter_text(graph->parameters()), graph->layers.size(), graph->units(),
+                       graph->forward_flops().value / 1e9);
+  }
   const auto& m = std::get<Transformer>(workload);
   std::string heads = fmt::format("{} heads", m.heads);
   if (m.kv_heads != m.heads) heads += fmt::format(" ({} kv)", m.kv_heads);

@@ -77,7 +77,7 @@ void ScenarioDocument::inline_named(const std::string& key) {
 
 void ScenarioDocument::check(const std::string& at) {
   const SchemaKind kind = at.empty()       ? SchemaKind::Scenario
-                          : at == "/model" ? SchemaKind::Model
+                          : at == "/model" ? model_schema(*find(at))
                                            : SchemaKind::Cluster;
   const auto breach = check_schema(kind, *find(at));
   if (!breach) return;

@@ -274,6 +274,7 @@ Layout read_layout(const Json& json) {
   const Recompute otherwise = l.recompute_layers.empty() ? Recompute::None : Recompute::Block;
   l.recompute = read_word(json, "recompute", otherwise);
   l.stage_layers = json.value("stage_layers", std::vector<std::int32_t>{});
+  l.stage_replicas = json.value("stage_replicas", std::vector<std::int32_t>{});
   l.rank_order = read_rank_order(json.value("rank_order", "tp-cp-dp-pp"));
   for (const Json& gpu : json.value("devices", Json::array())) {
     l.devices.push_back(GpuId(gpu.get<std::uint32_t>()));

@@ -378,6 +378,34 @@ void check_precision(const ScenarioDocument& d, const Precision& p) {
   }
 }
 
+/// What a layer graph's layout cannot be; the lowering refuses the rest as infeasible.
+void check_graph_layout(const ScenarioDocument& d, const Scenario& s) {
+  const Layout& l = s.layout;
+  const std::int64_t used = l.ranks(), gpus = s.cluster.gpus();
+  const std::pair<const char*, std::int64_t> whole[] = {
+      {"/layout/tp", l.tp}, {"/layout/cp", l.cp}, {"/layout/ep", l.ep}};
+  for (const auto& [key, degree] : whole) {
+    if (degree > 1) {
+      throw d.error(key, "does not fit: layer graphs are cut into stages and replicas only",
+                    "set it to 1");
+    }
+  }
+  if (!l.stage_replicas.empty() && static_cast<std::int32_t>(l.stage_replicas.size()) != l.pp) {
+    throw d.error("/layout/stage_replicas",
+                  fmt::format("has {} entries for {} stages", l.stage_replicas.size(), l.pp),
+                  fmt::format("write {} entries", l.pp));
+  }
+  if (!l.stage_replicas.empty() && l.dp > 1) {
+    throw d.error("/layout/dp", "does not fit: stage_replicas says the replicas", "set dp to 1");
+  }
+  if (used > gpus) {
+    throw d.error(d.blame({"/layout/dp", "/layout/pp", "/layout/stage_replicas"}),
+                  fmt::format("makes {} ranks on {} GPUs", used, gpus),
+                  "fewer replicas or stages, or a larger cluster");
+  }
+  check_batch(d, s);
+}
+
 void check_node_type(const ScenarioDocument& d, const NodeType& type, const std::string& at,
                      bool networked) {
   const std::string intra = at + "/intra", bandwidth = intra + "/bandwidth_GBps";
@@ -526,7 +554,6 @@ void check_cluster_rules(const ScenarioDocument& d, const Cluster& c) {
 }
 
 void check_job_rules(const ScenarioDocument& d, const Scenario& s) {
-  const Transformer& m = transformer(s);
   check_precision(d, s.job.precision);
   const auto divisions =
       static_cast<std::uint32_t>(s.allocator.roundup_power2_divisions.value_or(0));
@@ -534,6 +561,9 @@ void check_job_rules(const ScenarioDocument& d, const Scenario& s) {
     throw d.error("/job/allocator/roundup_power2_divisions", "is no power of two",
                   fmt::format("nearest legal value: {}", std::bit_floor(divisions)));
   }
+  const auto* model = std::get_if<Transformer>(&s.workload);
+  if (model == nullptr) return;
+  const Transformer& m = *model;
   if (m.positions == Positions::Learned && s.job.sequence > m.max_positions) {
     const bool by_model = d.blame({"/job/sequence", "/model/max_positions"}) != "/job/sequence";
     throw d.error(
@@ -555,6 +585,7 @@ void check_layout_rules(const ScenarioDocument& d, const Scenario& s) {
                   "set sp to true, or tp_overlap to none");
   }
   check_schedule(d, s.layout);
+  if (std::holds_alternative<LayerGraph>(s.workload)) return check_graph_layout(d, s);
   check_tensor_parallel(d, s);
   check_experts(d, s);
   check_attention_form(d, s);

@@ -18,6 +18,7 @@ namespace gputwin {
 
 extern const char* const kScenarioSchemaText;
 extern const char* const kModelSchemaText;
+extern const char* const kGraphSchemaText;
 extern const char* const kClusterSchemaText;
 
 namespace {
@@ -34,10 +35,12 @@ struct CompiledSchema {
 const CompiledSchema& compiled(SchemaKind kind) {
   static const CompiledSchema scenario(kScenarioSchemaText);
   static const CompiledSchema model(kModelSchemaText);
+  static const CompiledSchema graph(kGraphSchemaText);
   static const CompiledSchema cluster(kClusterSchemaText);
   switch (kind) {
     case SchemaKind::Scenario: return scenario;
     case SchemaKind::Model: return model;
+    case SchemaKind::Graph: return graph;
     case SchemaKind::Cluster: return cluster;
   }
   return scenario;
@@ -248,6 +251,12 @@ const Json* descend(const Json& schema, const std::string& token) {
 
 const Json& schema_json(SchemaKind kind) { return compiled(kind).json; }
 
+SchemaKind model_schema(const Json& model) {
+  const auto kind = model.find("kind");
+  const bool graph = kind != model.end() && *kind == "layer-graph";
+  return graph ? SchemaKind::Graph : SchemaKind::Model;
+}
+
 const Json* schema_at(SchemaKind kind, const std::string& pointer) {
   const Json* schema = &schema_json(kind);
   std::size_t begin = 1;
@@ -256,7 +265,9 @@ const Json* schema_at(SchemaKind kind, const std::string& pointer) {
     const std::string token = pointer.substr(begin, end - begin);
     const bool more = end < pointer.size();
     if (kind == SchemaKind::Scenario && begin == 1 && more && token == "model") {
-      schema = &schema_json(SchemaKind::Model);
+      const std::string rest = pointer.substr(end);
+      const Json* part = schema_at(SchemaKind::Model, rest);
+      return part != nullptr ? part : schema_at(SchemaKind::Graph, rest);
     } else if (kind == SchemaKind::Scenario && begin == 1 && more && token == "cluster") {
       schema = &schema_json(SchemaKind::Cluster);
     } else {

@@ -13,7 +13,8 @@
 
 namespace gputwin {
 
-enum class SchemaKind { Scenario, Model, Cluster };
+/// Graph: a model of kind layer-graph.
+enum class SchemaKind { Scenario, Model, Graph, Cluster };
 
 /// The schema as JSON, parsed once.
 const Json& schema_json(SchemaKind kind);
@@ -29,8 +30,12 @@ struct SchemaBreach {
 /// The first breach of `document` against the schema, in document order; nullopt if it is legal.
 std::optional<SchemaBreach> check_schema(SchemaKind kind, const Json& document);
 
+/// The schema of a model: Graph if it says so, else Model.
+SchemaKind model_schema(const Json& model);
+
 /// The subschema that describes `pointer`, or null if the schema has no such place. In a scenario,
-/// "/model/…" and "/cluster/…" lead into the schemas of those files.
+/// "/model/…" and "/cluster/…" lead into the schemas of those files; what no Transformer has is looked
+/// for among layer graphs.
 const Json* schema_at(SchemaKind kind, const std::string& pointer);
 
 }  // namespace gputwin

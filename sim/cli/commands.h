@@ -21,6 +21,7 @@ Action add_validate_ops(CLI::App& validate);
 Action add_memory(CLI::App& app);
 Action add_calibrate(CLI::App& app);
 Action add_import(CLI::App& app);
+Action add_plan(CLI::App& app);
 Action add_worker(CLI::App& app);
 
 }  // namespace gputwin::cli

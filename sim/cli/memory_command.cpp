@@ -44,6 +44,10 @@ std::vector<double> stage_parameters(const Transformer& m, const Layout& l) {
 }
 
 Json estimate_of(const Scenario& s) {
+  if (!std::holds_alternative<Transformer>(s.workload)) {
+    throw InputError(s.name, "/model/kind", "layer-graph", "has no closed form of its memory",
+                     "gputwin run counts it");
+  }
   const auto& model = std::get<Transformer>(s.workload);
   const Layout& l = s.layout;
   const ActivationShape kept{.sequence = s.job.sequence,

@@ -1,8 +1,15 @@
 #include "sim/core/layout.h"
 
+#include <numeric>
+
 #include "sim/core/check.h"
 
 namespace gputwin {
+
+std::int32_t Layout::ranks() const {
+  if (stage_replicas.empty()) return tp * cp * dp * pp;
+  return std::accumulate(stage_replicas.begin(), stage_replicas.end(), 0);
+}
 
 std::int32_t Layout::shards() const {
   if (zero == 0) return 1;

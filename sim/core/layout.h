@@ -60,7 +60,8 @@ constexpr bool splits_backward(Schedule s) {
 /// True if each stage takes its optimizer step without waiting for the others, and the gradient
 /// norm of all is checked in the next iteration (post-validation).
 constexpr bool validates_later(Schedule s) { return s >= Schedule::ZbH1 && s <= Schedule::ZbV; }
-enum class Recompute : std::uint8_t { None, Selective, Full, Block };
+
+enum class Recompute : std::uint8_t { None, Selective, Full, Block, AllButLast };
 
 /// Parts of a layer that are computed again in the backward pass instead of kept, as bits.
 enum : std::uint8_t {
@@ -104,6 +105,9 @@ struct Layout {
   std::vector<std::int32_t> recompute_layers{};
   std::vector<std::int32_t>
       stage_layers{};  // pp x vpp layer counts in model order; empty: as even as possible
+  // Layer graphs: replicas of each stage, which share every micro-batch; empty: dp copies of the
+  // whole pipeline. Rank r is a replica of the first stage that has one left, and dp is 1.
+  std::vector<std::int32_t> stage_replicas{};
   std::array<Dim, 4> rank_order{Dim::Tp, Dim::Cp, Dim::Dp, Dim::Pp};  // fastest first
   std::vector<GpuId> devices{};     // GPU of every rank; empty: rank r on GPU r
   bool overlap_grad_reduce = true;  // reduce gradient buckets under the backward pass
@@ -116,7 +120,7 @@ struct Layout {
 
   bool operator==(const Layout&) const = default;
 
-  std::int32_t ranks() const { return tp * cp * dp * pp; }
+  std::int32_t ranks() const;
   std::int32_t chunks() const { return pp * vpp; }  // model chunks
   /// Chunks that each stage holds: vpp, or one for each way.
   std::int32_t local_chunks() const { return placement(schedule) == Placement::TwoWay ? 2 : vpp; }

@@ -54,6 +54,12 @@
 //  SgdStep              {n}           grad, sumsq                 master, momentum, weight
 //  CpuAdam              {n}                                       as AdamStep, on the host
 //  Opaque               {}            any                         any; cost: flops and bytes
+//  ConvForward          {n,c,f,h,w,o} x, w [, bias]               y  note 15
+//  ConvGradInput        {n,c,f,h,w,o} dy, w                       dx
+//  ConvGradWeight       {n,c,f,h,w,o} dy, x                       dw+= [, dbias+=]
+//  RnnForward           {b,s,i,h,g}   x, w                        y, kept  note 16
+//  RnnGradInput         {b,s,i,h,g}   dy, kept, w                 dx, dgates
+//  RnnGradWeight        {b,s,i,h,g}   dgates, x, y                dw+=
 //  AllReduce            {n}           x                           x  in place (sum or max)
 //  AllGather            {n}           x (shard)                   y [n], shard i at i n / ranks
 //  ReduceScatter        {n}           x (n elements)              y (shard)
@@ -111,6 +117,11 @@
 //     kv is [n | v]. `value_size` of Flash* is the head size of V and O where it is not d.
 // 14. `window` of Flash*: a query sees its own key and the window - 1 before it. `launches`: kernels
 //     that one instruction stands for, each at the host's launch cost.
+// 15. Convolution of n images of c channels and h x w pixels with f filters in o groups; `filter` is
+//     its size, stride and padding. Images are rows of [n, c h w], filters of [f, c / o, rows,
+//     columns]; the result is [n, f h' w'].
+// 16. Recurrent layer over s steps of b sequences: i inputs, h outputs, g gates of h each (4: LSTM,
+//     3: GRU); `kept` holds the gates of all steps. Costs alone: not interpreted.
 #pragma once
 
 #include <array>
@@ -172,6 +183,12 @@ enum class OpKind : std::uint8_t {
   SgdStep,
   CpuAdam,
   Opaque,
+  ConvForward,
+  ConvGradInput,
+  ConvGradWeight,
+  RnnForward,
+  RnnGradInput,
+  RnnGradWeight,
   AllReduce,
   AllGather,
   ReduceScatter,
@@ -183,6 +200,12 @@ enum class OpKind : std::uint8_t {
 };
 
 constexpr bool is_collective(OpKind k) { return k >= OpKind::AllReduce && k <= OpKind::Broadcast; }
+constexpr bool is_convolution(OpKind k) {
+  return k >= OpKind::ConvForward && k <= OpKind::ConvGradWeight;
+}
+constexpr bool is_recurrent(OpKind k) {
+  return k >= OpKind::RnnForward && k <= OpKind::RnnGradWeight;
+}
 constexpr bool is_attention_gemm(OpKind k) {
   return k >= OpKind::AttentionScores && k <= OpKind::AttentionGradKey;
 }
@@ -215,7 +238,10 @@ struct Op {
   std::uint32_t root = 0;       // Broadcast: member index
   std::uint32_t load = 0;       // load table + 1; 0: even
   std::array<std::int64_t, 6> dims{};
-  Flops flops{};  // Opaque: stated cost
+  // Conv*: filter height and width, stride down and across, padding down and across.
+  std::array<std::int64_t, 6> filter{};
+  Flops flops{};     // Opaque: stated cost
+  Seconds stated{};  // Opaque: device time measured elsewhere; 0: priced by flops and bytes
   Bytes workspace{};
 
   bool operator==(const Op&) const = default;

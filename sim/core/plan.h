@@ -170,6 +170,9 @@ struct Input {
   SlotId data_slot{};
   SlotId cp_slot{};
   std::int64_t frames = 0;
+  // Replicas share every micro-batch: sample i of frame f on data rank d of n is global sample
+  // (f * n + d) * samples + i.
+  bool shared_frames = false;
   bool operator==(const Input&) const = default;
 };
 

@@ -31,8 +31,11 @@ std::size_t hash_of(const Call& call) {
   const Op& op = call.op;
   h.add(static_cast<int>(op.kind)).add(op.slot.value).add(static_cast<int>(op.dtype));
   h.add(op.window).add(op.launches);
-  h.add(op.ring_step).add(op.accumulate).add(op.scale).add(op.flops.value);
+  h.add(op.ring_step).add(op.accumulate).add(op.scale).add(op.flops.value).add(op.stated.value);
   for (const std::int64_t d : op.dims) h.add(d);
+  if (op.filter[0] != 0) {
+    for (const std::int64_t w : op.filter) h.add(w);
+  }
   for (const View& v : call.reads) h.add(v.buffer.value).add(v.offset).add(v.rows);
   for (const View& v : call.writes) h.add(v.buffer.value).add(v.offset).add(v.rows);
   return h.value();

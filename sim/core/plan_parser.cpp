@@ -297,6 +297,8 @@ class Parser {
       const auto [key, value] = field(w);
       if (w == "targets") {
         i.targets = true;
+      } else if (w == "shared_frames") {
+        i.shared_frames = true;
       } else if (key == "samples") {
         i.samples = integer(value);
       } else if (key == "sequence") {
@@ -470,6 +472,15 @@ class Parser {
     }
   }
 
+  void filter(Op& op, const std::string& value) {
+    std::size_t begin = 0;
+    for (std::int64_t& w : op.filter) {
+      const std::size_t end = std::min(value.find(',', begin), value.size());
+      w = integer(value.substr(begin, end - begin));
+      begin = std::min(end + 1, value.size());
+    }
+  }
+
   void op_flag(Op& op, const std::string& w) {
     if (w == "ta") return void(op.trans_a = true);
     if (w == "tb") return void(op.trans_b = true);
@@ -504,6 +515,8 @@ class Parser {
     if (key == "root") return void(op.root = index(value));
     if (key == "load") return void(op.load = index(value));
     if (key == "flops") return void(op.flops = Flops(real(value)));
+    if (key == "filter") return filter(op, value);
+    if (key == "stated") return void(op.stated = Seconds(real(value)));
     if (key == "workspace") return void(op.workspace = Bytes(integer(value)));
     fail(key, "is no field of an op");
   }

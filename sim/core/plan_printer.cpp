@@ -124,6 +124,7 @@ class Printer {
     text += " vocab=" + number(i.vocab) + " frames=" + number(i.frames);
     if (i.data_slot.valid()) text += " data=" + slot(p, i.data_slot);
     if (i.cp_slot.valid()) text += " cp=" + slot(p, i.cp_slot);
+    if (i.shared_frames) text += " shared_frames";
     line(text);
   }
 
@@ -146,6 +147,9 @@ class Printer {
     const std::string_view letters = dimension_letters(o.kind);
     for (std::size_t d = 0; d < letters.size(); ++d) {
       text += std::string(" ") + letters[d] + "=" + number(o.dims[d]);
+    }
+    for (std::size_t w = 0; is_convolution(o.kind) && w < o.filter.size(); ++w) {
+      text += (w == 0 ? " filter=" : ",") + number(o.filter[w]);
     }
     const auto word = [&](bool differs, const char* key, std::string_view value) {
       if (differs) text += std::string(" ") + key + "=" + std::string(value);
@@ -180,6 +184,7 @@ class Printer {
     word(o.root != 0, "root", std::to_string(o.root));
     word(o.load != 0, "load", std::to_string(o.load));
     word(o.flops.value != 0, "flops", number(o.flops.value));
+    word(o.stated.value != 0, "stated", number(o.stated.value));
     word(o.workspace.value != 0, "workspace", number(o.workspace.value));
     return text;
   }

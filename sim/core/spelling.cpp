@@ -10,7 +10,7 @@ using std::string_view;
 constexpr std::array<string_view, 11> kKind{"kernel", "collective", "send",     "recv",
                                             "copy",   "host_task",  "alloc",    "free",
                                             "record", "wait",       "host_wait"};
-constexpr std::array<string_view, 55> kOpKind{"gemm",
+constexpr std::array<string_view, 61> kOpKind{"gemm",
                                               "grouped_gemm",
                                               "attention_scores",
                                               "attention_context",
@@ -57,6 +57,12 @@ constexpr std::array<string_view, 55> kOpKind{"gemm",
                                               "sgd_step",
                                               "cpu_adam",
                                               "opaque",
+                                              "conv_forward",
+                                              "conv_grad_input",
+                                              "conv_grad_weight",
+                                              "rnn_forward",
+                                              "rnn_grad_input",
+                                              "rnn_grad_weight",
                                               "all_reduce",
                                               "all_gather",
                                               "reduce_scatter",
@@ -90,7 +96,8 @@ constexpr std::array<string_view, 3> kAxis{"none", "rows", "cols"};
 constexpr std::array<string_view, 13> kSchedule{
     "none",  "gpipe", "1f1b",   "interleaved", "zb-h1",   "zb-h2",          "zb-1p",
     "zb-2p", "zb-v",  "hanayo", "dualpipe",    "chimera", "pipedream-async"};
-constexpr std::array<string_view, 4> kRecompute{"none", "selective", "full", "block"};
+constexpr std::array<string_view, 5> kRecompute{"none", "selective", "full", "block",
+                                                "all-but-last"};
 constexpr std::array<string_view, 4> kAlgorithm{"ring", "tree", "nvlink", "direct"};
 constexpr std::array<string_view, 3> kProtocol{"ll", "ll128", "simple"};
 constexpr std::array<string_view, 10> kPart{"compute",    "exposed_tp", "exposed_dp", "exposed_pp",
@@ -270,6 +277,12 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::CrossEntropyBackward: return "tv";
     case OpKind::LossFromSums: return "t";
     case OpKind::Opaque: return "";
+    case OpKind::ConvForward:
+    case OpKind::ConvGradInput:
+    case OpKind::ConvGradWeight: return "ncfhwo";
+    case OpKind::RnnForward:
+    case OpKind::RnnGradInput:
+    case OpKind::RnnGradWeight: return "bsihg";
     case OpKind::Add:
     case OpKind::CastCopy:
     case OpKind::AbsMax:

@@ -1,4 +1,4 @@
-// The network to train: a Transformer, or a LayerGraph whose layers carry their own costs.
+// The network to train: a Transformer, or a LayerGraph of layers by shape or by measured cost.
 #pragma once
 
 #include <cstdint>
@@ -91,25 +91,86 @@ struct Transformer {
   std::int64_t active_parameters() const;
 };
 
-/// One layer of a LayerGraph, for one sample. Lowered by strategies/lowering/layer_graph (hybrid
-/// issue).
-struct GraphLayer {
-  std::string name;
-  Flops forward{};
-  Flops backward{};
-  Seconds forward_time{};  // measured on `LayerGraph::measured_on`; 0 if unknown
-  Seconds backward_time{};
-  Bytes weights{};
-  Bytes output{};
+/// A tensor of one sample. Images: channels x height x width. Sequences: features x steps x 1.
+struct Extent {
+  std::int64_t channels = 1, height = 1, width = 1;
+  bool operator==(const Extent&) const = default;
+  std::int64_t positions() const { return height * width; }
+  std::int64_t elements() const { return channels * height * width; }
 };
 
-/// A DAG of layers (CNN, RNN). Edges lead from producer to consumer, as indices into `layers`.
+/// What a layer of a LayerGraph computes.
+enum class LayerKind : std::uint8_t {
+  Convolution,
+  Linear,  // over all elements of a sample if the result has one position, else by position
+  BatchNorm,
+  LayerNorm,
+  Relu,
+  Gelu,
+  MaxPool,
+  AveragePool,  // over `window`; a window of no size: over all positions
+  Add,
+  Concat,  // along channels
+  Upsample,
+  Dropout,
+  Recurrent,
+  Embedding,
+  Attention,  // input: queries, keys and values side by side
+  Loss,       // softmax and cross-entropy by position
+  Stated      // times and sizes given
+};
+
+/// Filter of a convolution or window of a pool.
+struct LayerWindow {
+  std::int64_t height = 0, width = 0;
+  std::int64_t stride_height = 1, stride_width = 1;
+  std::int64_t pad_height = 0, pad_width = 0;
+  std::int64_t groups = 1;
+  bool operator==(const LayerWindow&) const = default;
+};
+
+/// One layer of a LayerGraph, for one sample.
+struct GraphLayer {
+  std::string name;
+  LayerKind kind = LayerKind::Stated;
+  std::vector<std::int32_t> inputs;  // earlier layers; none: the samples themselves
+  Extent output{};
+  LayerWindow window{};
+  std::int64_t heads = 1;                   // Attention
+  bool causal = false;                      // Attention
+  std::int64_t gates = 1;                   // Recurrent: 4 LSTM, 3 GRU, 1 plain
+  std::int64_t vocab = 0;                   // Embedding
+  bool bias = false;                        // Convolution, Linear
+  double dropout = 0.0;                     // Dropout, Attention: probability
+  std::int32_t unit = 0;                    // link of the chain that stages are cut from; ascending
+  Seconds forward_time{}, backward_time{};  // Stated, of one sample on LayerGraph::measured_on
+  std::int64_t stated_weights = 0;          // Stated: parameters
+  bool operator==(const GraphLayer&) const = default;
+};
+
+/// A DAG of layers (CNN, RNN, encoder) in topological order, cut into units: stages are runs of
+/// consecutive units. The last layer is a Loss unless layers are Stated.
 struct LayerGraph {
   std::string name;
-  std::string measured_on;
+  std::string measured_on;  // device of stated times, or empty
+  Extent input{};           // of a sample: image, or token ids with one channel
+  bool tokens = false;
   std::vector<GraphLayer> layers;
-  std::vector<std::pair<std::int32_t, std::int32_t>> edges;
+  bool operator==(const LayerGraph&) const = default;
+
+  std::int32_t units() const { return layers.empty() ? 0 : layers.back().unit + 1; }
+  std::int64_t parameters() const;
+  Flops forward_flops() const;  // of one sample: convolutions, products and attention
 };
+
+/// Input of a layer: that of its first producer, or of the graph.
+const Extent& input_of(const LayerGraph& graph, const GraphLayer& layer);
+/// Features a Linear layer multiplies, and results it takes per sample.
+std::int64_t linear_width(const LayerGraph& graph, const GraphLayer& layer);
+/// Trained parameters of one layer.
+std::int64_t parameters_of(const LayerGraph& graph, const GraphLayer& layer);
+/// Forward FLOPs of one sample through one layer; 0 for what only moves bytes.
+Flops forward_flops_of(const LayerGraph& graph, const GraphLayer& layer);
 
 using Workload = std::variant<Transformer, LayerGraph>;
 

@@ -31,6 +31,10 @@ Refusal not_lowered(const Transformer& model, const Layout& layout, const Job& j
   if (job.lora_rank > 0 && layout.zero >= 2) {
     return no("not lowered yet: adapters with ZeRO 2 or 3", "set layout.zero to 1");
   }
+  if (!layout.stage_replicas.empty() || layout.recompute == Recompute::AllButLast) {
+    return no("replicas by stage and recompute all-but-last are for layer graphs",
+              "leave layout.stage_replicas out, and set layout.recompute to full");
+  }
   if (layout.tp_overlap == TpOverlap::AsyncTp) {
     return no("not lowered yet: asynchronous tensor parallelism",
               "set layout.tp_overlap to userbuffers");

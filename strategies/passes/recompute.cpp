@@ -166,7 +166,8 @@ void recompute_chunk(PlanBuilder& builder, const Layout& layout, bool stop_early
         [&](const Segment& s) { return s.phase == Phase::Backward && s.layer == forward.layer; });
     Repetition repetition(builder, chunk, forward.layer);
     switch (layout.recompute) {
-      case Recompute::None: break;
+      case Recompute::None:
+      case Recompute::AllButLast: break;  // of layer graphs, which repeat their stages themselves
       case Recompute::Selective: repetition.attention_core(forward, *backward); break;
       case Recompute::Full: repetition.whole(forward, *backward, stop_early); break;
       case Recompute::Block:

@@ -1,6 +1,7 @@
 // What every kernel kind of sim/core/op.h computes, on dense row-major arrays of doubles.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "tests/support/interpreter_state.h"
@@ -820,6 +821,56 @@ void adam(Work& work) {
   if (has_master) output(work, 3, n) = master;
 }
 
+// Calls `visit` with the places in image, filter and result of every product of a convolution.
+void each_product(const Op& op,
+                  const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& visit) {
+  const auto& [n, c, f, h, w, o] = op.dims;
+  const auto& [k, j, q, r, u, v] = op.filter;
+  const std::int64_t out_h = (h + 2 * u - k) / q + 1, out_w = (w + 2 * v - j) / r + 1;
+  const std::int64_t per_group = c / o, filters = f / o;
+  for (std::int64_t image = 0; image < n; ++image) {
+    for (std::int64_t at = 0; at < f * out_h * out_w * per_group * k * j; ++at) {
+      const std::int64_t b = at % j, a = at / j % k, in = at / (j * k) % per_group;
+      const std::int64_t x = at / (j * k * per_group) % out_w;
+      const std::int64_t y = at / (j * k * per_group * out_w) % out_h;
+      const std::int64_t filter = at / (j * k * per_group * out_w * out_h);
+      const std::int64_t row = y * q - u + a, column = x * r - v + b;
+      if (row < 0 || row >= h || column < 0 || column >= w) continue;
+      const std::int64_t channel = filter / filters * per_group + in;
+      visit(((image * c + channel) * h + row) * w + column,
+            ((filter * per_group + in) * k + a) * j + b,
+            ((image * f + filter) * out_h + y) * out_w + x);
+    }
+  }
+}
+
+void convolve(Work& work) {
+  const Op& op = work.op;
+  const auto& [n, c, f, h, w, o] = op.dims;
+  const auto& [k, j, q, r, u, v] = op.filter;
+  const std::int64_t pixels = ((h + 2 * u - k) / q + 1) * ((w + 2 * v - j) / r + 1);
+  const std::int64_t image = n * c * h * w, filter = f * (c / o) * k * j, result = n * f * pixels;
+  if (op.kind == OpKind::ConvForward) {
+    const Array &x = input(work, 0, image), &weight = input(work, 1, filter);
+    Array& y = output(work, 0, result);
+    for (std::int64_t i = 0; i < result; ++i)
+      y[i] = work.reads.size() > 2 ? input(work, 2, f)[i / pixels % f] : 0.0;
+    each_product(op, [&](auto at, auto by, auto to) { y[to] += x[at] * weight[by]; });
+  } else if (op.kind == OpKind::ConvGradInput) {
+    const Array &dy = input(work, 0, result), &weight = input(work, 1, filter);
+    Array& dx = output(work, 0, image);
+    each_product(op, [&](auto at, auto by, auto to) { dx[at] += dy[to] * weight[by]; });
+  } else {
+    const Array &dy = input(work, 0, result), &x = input(work, 1, image);
+    Array& dw = output(work, 0, filter);
+    if (!op.accumulate) std::fill(dw.begin(), dw.end(), 0.0);
+    each_product(op, [&](auto at, auto by, auto to) { dw[by] += dy[to] * x[at]; });
+    if (work.writes.size() < 2) return;
+    Array& dbias = output(work, 1, f);
+    for (std::int64_t i = 0; i < result; ++i) dbias[i / pixels % f] += dy[i];
+  }
+}
+
 }  // namespace
 
 bool reads_output(const Op& op, std::size_t index, std::size_t outputs) {
@@ -886,6 +937,12 @@ void compute(Work& work) {
     case OpKind::CpuAdam: return adam(work);
     case OpKind::SgdStep: return sgd(work);
     case OpKind::Opaque: throw Fault("an opaque kernel has no meaning");
+    case OpKind::ConvForward:
+    case OpKind::ConvGradInput:
+    case OpKind::ConvGradWeight: return convolve(work);
+    case OpKind::RnnForward:
+    case OpKind::RnnGradInput:
+    case OpKind::RnnGradWeight: throw Fault("recurrent layers are not interpreted");
     case OpKind::AllReduce:
     case OpKind::AllGather:
     case OpKind::ReduceScatter:

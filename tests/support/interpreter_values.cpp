@@ -141,8 +141,10 @@ void fill_inputs(World& world, RankState& rank) {
       const DType dtype = world.plan.buffers[input.buffer.value].dtype;
       const View view{input.buffer, 0, input.samples, input.sequence, input.sequence, dtype};
       for (std::int64_t k = 0; k < view.elements(); ++k) {
-        const std::int64_t sample =
-            (data * input.frames + frame) * input.samples + k / input.sequence;
+        const std::int64_t first = input.shared_frames
+                                       ? frame * world.members(rank, input.data_slot) + data
+                                       : data * input.frames + frame;
+        const std::int64_t sample = first * input.samples + k / input.sequence;
         const std::int64_t at = sequence_position(k % input.sequence, input.sequence, part, parts) +
                                 (input.targets ? 1 : 0);
         block->set_element(view, k, static_cast<double>(token(sample, at, input.vocab)));

@@ -93,7 +93,7 @@ class RowTranslation {
       if (unsupported) throw Refusal{"not modelled yet: " + what};
     };
     const std::string kind = word(model_, "kind", "decoder");
-    no(kind != "decoder", "models of kind " + kind);
+    no(kind != "decoder" && !graph(), "models of kind " + kind);
     const std::string pattern = word(model_, "attention_pattern", "full");
     const bool windowed = pattern == "sliding-window" && known(at(model_, "window"));
     no(pattern != "full" && !windowed, pattern + " attention");
@@ -102,12 +102,14 @@ class RowTranslation {
     no(known(at(config_, "offload")), "offloading");
     no(!at(config_, "device_id").is_string(), "mixed clusters");
     const std::string schedule = word(parallel_, "schedule", "none");
-    no(!one_of(schedule, {"none", "1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-1p",
-                          "zb-2p", "zb-v"}),
+    const bool torchgpipe = graph() && schedule == "torchgpipe";
+    no(!torchgpipe && !one_of(schedule, {"none", "1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2",
+                                         "zb-1p", "zb-2p", "zb-v"}),
        "schedule " + schedule);
-    no(word(parallel_, "stage_unit", "layer") != "layer", "stages of pieces");
+    no(!graph() && word(parallel_, "stage_unit", "layer") != "layer", "stages of pieces");
     const std::string recompute = word(config_, "recompute", "none");
-    no(!one_of(recompute, {"none", "selective", "full", "block", "modules"}),
+    const bool spares_last = graph() && recompute == "all-but-last-microbatch";
+    no(!spares_last && !one_of(recompute, {"none", "selective", "full", "block", "modules"}),
        "recompute " + recompute);
     if (word(parallel_, "stage_rule", "even") == "unknown" &&
         !at(parallel_, "stage_layers").is_array() && !has_recipe_stages()) {
@@ -137,7 +139,49 @@ class RowTranslation {
     return early && !gated() ? 0.1 : 0.0;
   }
 
+  // CNNs, recurrent networks and encoders are layer graphs.
+  bool graph() const { return one_of(word(model_, "kind", "decoder"), {"cnn", "rnn", "encoder"}); }
+
+  // "resnet50-v1.5", "vgg-16": family and depth, and the numbers a row states.
+  Json network() const {
+    Json n;
+    if (word(model_, "kind") == "encoder") {
+      n["family"] = "bert";
+      n["layers"] = needed(model_, "layers", "the number of layers");
+      n["hidden"] = needed(model_, "hidden", "the hidden size");
+      n["heads"] = needed(model_, "heads", "the number of heads");
+      n["ffn"] = needed(model_, "ffn", "the width of the MLP");
+      n["vocab"] = needed(model_, "vocab", "the vocabulary");
+      return n;
+    }
+    std::string name = word(model_, "name");
+    if (name.ends_with("-v1.5")) name.resize(name.size() - 5);
+    std::string family = name, digits;
+    while (!family.empty() && family.back() >= '0' && family.back() <= '9') {
+      digits.insert(digits.begin(), family.back());
+      family.pop_back();
+    }
+    if (name != "inception-v3" && family.ends_with('-')) family.pop_back();
+    if (name == "inception-v3") family = name, digits.clear();
+    if (!one_of(family,
+                {"vgg", "resnet", "alexnet", "inception-v3", "amoebanet-d", "unet", "gnmt"})) {
+      throw Refusal{"the layers of " + name + " are not known"};
+    }
+    n["family"] = family;
+    const char* key = family == "gnmt" ? "layers" : "depth";
+    if (!digits.empty()) n[key] = std::stoll(digits);
+    if (known(at(model_, "cnn_depth"))) n["depth"] = count(model_, "cnn_depth", 0);
+    if (known(at(model_, "cnn_width"))) n["width"] = count(model_, "cnn_width", 0);
+    if (known(at(model_, "image_size"))) n["image"] = count(model_, "image_size", 0);
+    return n;
+  }
+
   Json model() const {
+    if (graph()) {
+      return {{"name", word(model_, "name", "unnamed")},
+              {"kind", "layer-graph"},
+              {"network", network()}};
+    }
     const std::int64_t heads = needed(model_, "heads", "the number of heads");
     const std::int64_t kv = count(model_, "kv_heads", heads);
     const std::int64_t hidden = needed(model_, "hidden", "the hidden size");
@@ -290,7 +334,8 @@ class RowTranslation {
   Json job() const {
     const Json& precision = at(config_, "precision");
     Json j;
-    j["sequence"] = needed(model_, "seq", "the sequence length");
+    const bool images = word(model_, "kind") == "cnn";
+    j["sequence"] = images ? 1 : needed(model_, "seq", "the sequence length");
     j["global_batch"] = needed(at(config_, "batch"), "global", "the global batch");
     Json& p = j["precision"];
     p["compute"] = word(precision, "compute", "bf16");
@@ -314,6 +359,7 @@ class RowTranslation {
   std::string schedule(std::int64_t pp, std::int64_t vpp) const {
     const std::string stated = word(parallel_, "schedule", "none");
     if (pp == 1) return "none";
+    if (stated == "torchgpipe") return "gpipe";
     return stated == "none" ? (vpp > 1 ? "interleaved" : "1f1b") : stated;
   }
 
@@ -333,7 +379,8 @@ class RowTranslation {
     l["zero"] = zero();
     if (known(at(parallel_, "hsdp_group"))) l["hsdp_group"] = count(parallel_, "hsdp_group", 0);
     l["schedule"] = schedule(pp, vpp);
-    l["micro_batch"] = count(batch, "micro", 1);
+    l["micro_batch"] =
+        graph() ? needed(batch, "micro", "the micro-batch") : count(batch, "micro", 1);
     recompute(l);
     if (const Json layers = stage_layers(pp, vpp); !layers.is_null()) l["stage_layers"] = layers;
     const Json& overlap = at(config_, "overlap");
@@ -354,7 +401,8 @@ class RowTranslation {
   }
 
   void recompute(Json& l) const {
-    const std::string mode = word(config_, "recompute", "none");
+    std::string mode = word(config_, "recompute", "none");
+    if (mode == "all-but-last-microbatch") mode = "all-but-last";
     l["recompute"] = mode == "modules" ? "none" : mode;
     if (mode == "modules") recompute_modules(l);
     if (mode == "block") l["recompute_layers"] = at(config_, "recompute_layers");

@@ -1,0 +1,112 @@
+#include "strategies/layouts/planners.h"
+
+#include <algorithm>
+#include <array>
+
+#include "sim/core/check.h"
+#include "strategies/layouts/pipedream.h"
+
+namespace gputwin {
+namespace {
+
+constexpr std::array<PlannerEntry, 7> kPlanners{{
+    {"data-parallel", "every GPU holds the whole model"},
+    {"gpipe", "one stage per GPU, units even by count, all forwards before all backwards"},
+    {"1f1b", "one stage per GPU, the slowest as fast as can be, one forward one backward"},
+    {"pipedream", "PipeDream's hierarchical dynamic programme, its plan run with a flush"},
+    {"dapple", "DAPPLE's choice among one stage, straight pipeline and all cuts in two"},
+    {"alpa", "Alpa's inter-operator programme: replicas are powers of two or whole nodes"},
+    {"hybrid", "all cuts and all replicas, by time with a flush and exposed gradients"},
+}};
+
+std::int32_t units(const PipelineWorld& world) {
+  return static_cast<std::int32_t>(world.units.size());
+}
+
+bool divides(const PipelineWorld& world, std::int32_t replicas) {
+  return world.samples % replicas == 0;
+}
+
+std::vector<std::int32_t> any_replicas(const PipelineWorld& world) {
+  std::vector<std::int32_t> list;
+  for (std::int32_t r = 1; r <= world.devices; ++r) {
+    if (divides(world, r)) list.push_back(r);
+  }
+  return list;
+}
+
+PipelinePlan pipedream(const PipelineWorld& world) {
+  std::vector<PlannerLevel> levels;
+  if (world.devices_per_node > 1) levels.push_back({world.devices_per_node, world.in_node});
+  const std::int32_t nodes = world.devices / world.devices_per_node;
+  if (nodes > 1 || levels.empty()) levels.push_back({nodes, world.between});
+  const PipeDreamPlan plan = pipedream_plan(antichain_states(world.units), levels);
+  // An inner stage has its own replicas in each machine of the outer stage it belongs to.
+  PipelinePlan stages;
+  for (const PlannedStage& inner : plan.levels.front()) {
+    std::int32_t replicas = inner.replicas;
+    for (std::size_t l = 1; l < plan.levels.size(); ++l) {
+      for (const PlannedStage& outer : plan.levels[l]) {
+        if (outer.first <= inner.first && inner.last <= outer.last) replicas *= outer.replicas;
+      }
+    }
+    stages.push_back({inner.first, inner.last, replicas});
+  }
+  return stages;
+}
+
+// One stage, the straight pipeline, and every cut in two with every split of the devices.
+PipelinePlan dapple(const PipelineWorld& world) {
+  std::vector<PipelinePlan> plans{{{0, units(world), world.devices}}, balanced_plan(world)};
+  for (std::int32_t cut = 1; cut < units(world); ++cut) {
+    for (std::int32_t left = 1; left < world.devices; ++left) {
+      if (!divides(world, left) || !divides(world, world.devices - left)) continue;
+      plans.push_back({{0, cut, left}, {cut, units(world), world.devices - left}});
+    }
+  }
+  return *std::min_element(plans.begin(), plans.end(),
+                           [&](const PipelinePlan& a, const PipelinePlan& b) {
+                             return synchronous_time(world, a) < synchronous_time(world, b);
+                           });
+}
+
+std::vector<std::int32_t> submeshes(const PipelineWorld& world) {
+  std::vector<std::int32_t> sizes;
+  for (std::int32_t r = 1; r <= world.devices_per_node; r *= 2) sizes.push_back(r);
+  for (std::int32_t r = world.devices_per_node; r <= world.devices; r += world.devices_per_node) {
+    if (r > sizes.back()) sizes.push_back(r);
+  }
+  std::erase_if(sizes, [&](std::int32_t r) { return !divides(world, r); });
+  return sizes;
+}
+
+}  // namespace
+
+std::span<const PlannerEntry> planners() { return kPlanners; }
+
+PipelinePlan plan_by(const std::string& planner, const PipelineWorld& world) {
+  if (planner == "data-parallel") return {{0, units(world), world.devices}};
+  if (planner == "gpipe") return even_plan(world);
+  if (planner == "1f1b") return balanced_plan(world);
+  if (planner == "pipedream") return pipedream(world);
+  if (planner == "dapple") return dapple(world);
+  if (planner == "alpa") return synchronous_plan(world, submeshes(world));
+  GPUTWIN_CHECK(planner == "hybrid", "there is no such planner");
+  return synchronous_plan(world, any_replicas(world));
+}
+
+Layout layout_of(const std::string& planner, const PipelinePlan& plan, std::int64_t samples) {
+  Layout layout;
+  layout.pp = static_cast<std::int32_t>(plan.size());
+  layout.micro_batch = samples;
+  layout.schedule = planner == "gpipe" ? Schedule::Gpipe
+                    : plan.size() == 1 ? Schedule::None
+                                       : Schedule::OneFOneB;
+  for (const PipelineStage& s : plan) {
+    layout.stage_layers.push_back(s.last - s.first);
+    layout.stage_replicas.push_back(s.replicas);
+  }
+  return layout;
+}
+
+}  // namespace gputwin

@@ -1,0 +1,28 @@
+// Planners by name: how methods from the literature would cut a layer graph over a cluster.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/core/layout.h"
+#include "strategies/layouts/synchronous.h"
+
+namespace gputwin {
+
+struct PlannerEntry {
+  const char* name;
+  const char* what;
+};
+
+/// data-parallel, gpipe, 1f1b, pipedream, dapple, alpa, hybrid; the last is the one to beat them.
+std::span<const PlannerEntry> planners();
+
+/// The stages that a planner chooses. Unknown names are a programming error.
+PipelinePlan plan_by(const std::string& planner, const PipelineWorld& world);
+
+/// The layout of a plan: stages, replicas and schedule ("gpipe" for the planner of that name).
+/// `samples` of a micro-batch.
+Layout layout_of(const std::string& planner, const PipelinePlan& plan, std::int64_t samples);
+
+}  // namespace gputwin
