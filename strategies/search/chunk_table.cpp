@@ -1,0 +1,166 @@
+#include "strategies/search/chunk_table.h"
+
+#include <algorithm>
+
+#include "strategies/lowering/stack_kernels.h"
+#include "strategies/lowering/transformer.h"
+#include "strategies/passes/recompute.h"
+
+namespace gputwin {
+namespace {
+
+constexpr int kWarmUp = 1, kPairs = 3;  // pairs of passes walked; the period is of those between
+
+template <class Combine>
+ChunkFigures combined(const ChunkFigures& a, const ChunkFigures& b, Combine combine) {
+  ChunkFigures c;
+  for (double ChunkFigures::*member :
+       {&ChunkFigures::forward, &ChunkFigures::backward, &ChunkFigures::host, &ChunkFigures::kept,
+        &ChunkFigures::forward_peak, &ChunkFigures::backward_peak, &ChunkFigures::weights,
+        &ChunkFigures::gradients, &ChunkFigures::optimizer, &ChunkFigures::other,
+        &ChunkFigures::elements}) {
+    c.*member = combine(a.*member, b.*member);
+  }
+  return c;
+}
+
+// A copy of `layout` with `stages` stages of `layers` layers each, and as few data-parallel ranks
+// as its passes allow.
+Layout small(const Layout& layout, std::int32_t stages, std::int32_t layers) {
+  Layout s = layout;
+  s.pp = stages;
+  s.vpp = 1;
+  s.schedule = stages > 1 ? Schedule::OneFOneB : Schedule::None;
+  s.stage_layers.assign(static_cast<std::size_t>(stages), layers);
+  s.devices.clear();
+  s.rank_order = Layout().rank_order;
+  s.recompute = layout.recompute == Recompute::Block ? Recompute::None : layout.recompute;
+  s.recompute_layers.clear();
+  if (s.zero < 2) {
+    s.zero = 0;
+    s.dp = 1;
+    s.hsdp_group = 0;
+  }
+  return s;
+}
+
+Outcome<Templates> templates(const Probed& probed, const Layout& layout, std::int32_t layers) {
+  Transformer model = probed.model;
+  model.layers = std::int64_t{layers} * layout.pp;
+  Job job = probed.job;
+  job.global_batch = layout.micro_batch * layout.dp * 2 * layout.pp;
+  Cluster cluster = probed.cluster;  // only its size is looked at; the walk places the ranks
+  cluster.groups.back().count += layout.ranks();
+  Outcome<Lowered> outcome = lower(model, cluster, layout, job);
+  if (auto* no = std::get_if<Infeasible>(&outcome)) return std::move(*no);
+  return derive_templates(recompute(std::move(std::get<Lowered>(outcome))));
+}
+
+void add_persistent(const Plan& plan, const StageTemplates& stage, ChunkFigures& f) {
+  for (const BufferId id : stage.buffers) {
+    const Buffer& b = plan.buffers[id.value];
+    if (!b.persistent || b.in_place || b.framed) continue;
+    const auto bytes = static_cast<double>(b.bytes.value);
+    switch (b.memory) {
+      case MemoryClass::Weights: f.weights += bytes; break;
+      case MemoryClass::Gradients: f.gradients += bytes; break;
+      case MemoryClass::Optimizer: f.optimizer += bytes; break;
+      case MemoryClass::Activations:
+      case MemoryClass::Temporary:
+      case MemoryClass::Communication:
+      case MemoryClass::Context: f.other += bytes; break;
+    }
+  }
+}
+
+// A stage's own pieces of one pass, as memory sees them.
+PassMemory memory_of(const Plan& plan, const PassTemplate& pass) {
+  return pass_memory(plan, {&pass.receive, &pass.body, &pass.send});
+}
+
+ChunkFigures measure(const Templates& t, std::int32_t stage, const std::vector<GpuId>& place,
+                     bool blocking, Prices& prices) {
+  const StageTemplates& s = t.stages[static_cast<std::size_t>(stage)];
+  const auto rank = static_cast<std::uint32_t>(stage * t.layout.tp * t.layout.cp * t.layout.dp);
+  PassWalk walk(t.plan, RankId(rank), place, prices, blocking);
+  ChunkFigures f;
+  double warm = 0;
+  for (int pair = 0; pair < kPairs; ++pair) {
+    walk.run(s.forward[0].body);
+    if (blocking) walk.meet();
+    if (pair == 0) f.forward = walk.end();
+    walk.run(s.backward[0].body);
+    if (blocking) walk.meet();
+    if (pair == 0) f.host = walk.host();
+    if (pair == kWarmUp - 1) warm = walk.end();
+  }
+  double period = (walk.end() - warm) / (kPairs - kWarmUp);
+  if (!blocking) period = std::max(period, f.host);
+  f.backward = period - f.forward;
+  const PassMemory forward = memory_of(t.plan, s.forward[0]);
+  const PassMemory backward = memory_of(t.plan, s.backward[0]);
+  f.kept = forward.kept;
+  f.forward_peak = forward.peak;
+  f.backward_peak = backward.peak;
+  add_persistent(t.plan, s, f);
+  for (const Parameter& p : t.plan.programs[static_cast<std::size_t>(stage)].parameters) {
+    if (p.gradient.buffer.valid()) f.elements += static_cast<double>(p.rows * p.cols);
+  }
+  return f;
+}
+
+// The rule of the lowering, for the layout itself.
+bool blocks(const Layout& layout, const Job& job) {
+  const StackKernels& kernels = nearest_stack(job.stack, layout.zero);
+  if (layout.pp == 1 || kernels.messages == Messages::Overlapped) return false;
+  return kernels.messages == Messages::Blocking || layout.vpp == 1 || !layout.overlap_p2p;
+}
+
+Bytes message_of(const Templates& t) {
+  for (const Instruction& i : t.stages[0].forward[0].send) {
+    if (i.kind == Kind::Send) return bytes_of(t.plan.call(i).reads);
+  }
+  return Bytes(0);
+}
+
+}  // namespace
+
+ChunkFigures ChunkTable::of(ChunkKind kind, double layers_of_chunk) const {
+  const auto k = static_cast<std::size_t>(kind);
+  const double more = layers_of_chunk - layers;
+  return combined(some[k], layer[k], [more](double a, double b) { return a + more * b; });
+}
+
+Outcome<ChunkTable> probe_chunks(const Probed& probed, const Layout& layout, GpuId base,
+                                 Prices& prices) {
+  ChunkTable table;
+  const int few = layout.zero >= 2 ? 3 : 1, more = layout.zero >= 2 ? 5 : 2;
+  const std::int32_t stages = layout.chunks() == 1 ? 1 : 3;
+  table.layers = few;
+  table.blocking_messages = blocks(layout, probed.job);
+  Outcome<Templates> first = templates(probed, small(layout, stages, few), few);
+  if (auto* no = std::get_if<Infeasible>(&first)) return std::move(*no);
+  Outcome<Templates> second = templates(probed, small(layout, stages, more), more);
+  if (auto* no = std::get_if<Infeasible>(&second)) return std::move(*no);
+  Templates& a = std::get<Templates>(first);
+  const Templates& b = std::get<Templates>(second);
+  const std::int32_t block = a.layout.tp * a.layout.cp * a.layout.dp;
+  std::vector<GpuId> place;
+  for (std::int32_t r = 0; r < block * stages; ++r) {
+    place.emplace_back((base.value + static_cast<std::uint32_t>(r % block)) %
+                       static_cast<std::uint32_t>(prices.topology().gpus()));
+  }
+  for (std::int32_t s = 0; s < stages; ++s) {
+    const auto kind = static_cast<std::size_t>(stages == 1 ? 0 : s + 1);
+    table.some[kind] = measure(a, s, place, table.blocking_messages, prices);
+    const ChunkFigures deeper = measure(b, s, place, table.blocking_messages, prices);
+    table.layer[kind] =
+        combined(deeper, table.some[kind],
+                 [few, more](double x, double y) { return (x - y) / (more - few); });
+  }
+  table.message = message_of(a);
+  table.small = std::move(a);
+  return table;
+}
+
+}  // namespace gputwin

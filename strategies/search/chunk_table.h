@@ -1,0 +1,58 @@
+// Costs of one chunk of a pipeline by what stands in it, read off small lowered jobs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "sim/core/cluster.h"
+#include "sim/core/error.h"
+#include "sim/core/job.h"
+#include "sim/core/layout.h"
+#include "sim/core/workload.h"
+#include "strategies/schedules/emit.h"
+#include "strategies/search/pass_walk.h"
+#include "strategies/search/prices.h"
+
+namespace gputwin {
+
+/// What a chunk holds besides layers: embedding and head, the embedding, nothing, the head.
+enum class ChunkKind : std::uint8_t { Only, First, Middle, Last };
+inline constexpr std::size_t kChunkKinds = 4;
+
+/// One chunk and one micro-batch; times in seconds, sizes in bytes.
+struct ChunkFigures {
+  double forward = 0, backward = 0;        // one after the other, in the steady state
+  double host = 0;                         // launches of both
+  double kept = 0;                         // held from forward to backward
+  double forward_peak = 0, backward_peak = 0;  // above the start of the pass
+  double weights = 0, gradients = 0, optimizer = 0, other = 0;  // all the time
+  double elements = 0;                     // trained parameters
+};
+
+/// Figures of chunks with any number of layers: of some layers, and of each further one. Layers of a
+/// Transformer are alike, so two measured depths say it all.
+struct ChunkTable {
+  std::array<ChunkFigures, kChunkKinds> some{}, layer{};
+  int layers = 1;  // behind `some`
+  bool blocking_messages = false;
+  Bytes message{};  // activations sent to the next chunk by one rank; gradients alike
+  Templates small;  // the job with `layers` layers a stage: what begins and ends an iteration
+
+  ChunkFigures of(ChunkKind kind, double layers_of_chunk) const;
+};
+
+/// The job as the probes see it.
+struct Probed {
+  const Transformer& model;
+  const Cluster& cluster;
+  const Job& job;
+};
+
+/// Lowers `layout` with 1 and 2 layers per stage (3 and 5 with ZeRO 2 and 3, whose layers take
+/// turns), in one stage or in three, and walks their passes on the GPUs from `base` on. Degrees,
+/// micro-batch, sharding and recomputation are those of `layout`; Block counts as None. With ZeRO 0
+/// and 1 the passes do not depend on dp.
+Outcome<ChunkTable> probe_chunks(const Probed& job, const Layout& layout, GpuId base,
+                                 Prices& prices);
+
+}  // namespace gputwin
