@@ -9,13 +9,14 @@
 namespace gputwin {
 namespace {
 
-constexpr int kWarmUp = 1, kPairs = 3;  // pairs of passes walked; the period is of those between
+constexpr int kWarmUp = 1, kTimes = 3;  // passes walked; the period is of those after the warm-up
 
 template <class Combine>
 ChunkFigures combined(const ChunkFigures& a, const ChunkFigures& b, Combine combine) {
   ChunkFigures c;
   for (double ChunkFigures::*member :
-       {&ChunkFigures::forward, &ChunkFigures::backward, &ChunkFigures::host, &ChunkFigures::kept,
+       {&ChunkFigures::forward, &ChunkFigures::backward, &ChunkFigures::forwards, &ChunkFigures::backwards,
+        &ChunkFigures::kept,
         &ChunkFigures::forward_peak, &ChunkFigures::backward_peak, &ChunkFigures::weights,
         &ChunkFigures::gradients, &ChunkFigures::optimizer, &ChunkFigures::other,
         &ChunkFigures::elements}) {
@@ -33,7 +34,6 @@ Layout small(const Layout& layout, std::int32_t stages, std::int32_t layers) {
   s.schedule = stages > 1 ? Schedule::OneFOneB : Schedule::None;
   s.stage_layers.assign(static_cast<std::size_t>(stages), layers);
   s.devices.clear();
-  s.rank_order = Layout().rank_order;
   s.recompute = layout.recompute == Recompute::Block ? Recompute::None : layout.recompute;
   s.recompute_layers.clear();
   if (s.zero < 2) {
@@ -78,32 +78,54 @@ PassMemory memory_of(const Plan& plan, const PassTemplate& pass) {
   return pass_memory(plan, {&pass.receive, &pass.body, &pass.send});
 }
 
-ChunkFigures measure(const Templates& t, std::int32_t stage, const std::vector<GpuId>& place,
-                     bool blocking, Prices& prices) {
-  const StageTemplates& s = t.stages[static_cast<std::size_t>(stage)];
-  const auto rank = static_cast<std::uint32_t>(stage * t.layout.tp * t.layout.cp * t.layout.dp);
-  PassWalk walk(t.plan, RankId(rank), place, prices, blocking);
-  ChunkFigures f;
-  double warm = 0;
-  for (int pair = 0; pair < kPairs; ++pair) {
-    walk.run(s.forward[0].body);
-    if (blocking) walk.meet();
-    if (pair == 0) f.forward = walk.end();
-    walk.run(s.backward[0].body);
-    if (blocking) walk.meet();
-    if (pair == 0) f.host = walk.host();
-    if (pair == kWarmUp - 1) warm = walk.end();
+// A stage of the small job on its GPUs.
+struct WalkedStage {
+  const Templates& templates;
+  std::int32_t stage;
+  const std::vector<GpuId>& place;
+  bool blocking;
+  Prices& prices;
+
+  const StageTemplates& pieces() const { return templates.stages[static_cast<std::size_t>(stage)]; }
+  PassWalk walk() const {
+    const RankId first = templates.layout.rank({.pp = stage});
+    return PassWalk(templates.plan, first, place, prices, blocking);
   }
-  double period = (walk.end() - warm) / (kPairs - kWarmUp);
-  if (!blocking) period = std::max(period, f.host);
-  f.backward = period - f.forward;
+  void pass(PassWalk& walk, const PassTemplate& pass) const {
+    walk.run(pass.body);
+    if (blocking) walk.meet();
+  }
+  // Seconds of `passes` in turn, once going.
+  double period(const std::vector<const PassTemplate*>& passes) const {
+    PassWalk w = walk();
+    double warm = 0, host = 0;
+    for (int i = 0; i < kTimes; ++i) {
+      for (const PassTemplate* p : passes) pass(w, *p);
+      if (i == kWarmUp - 1) warm = w.end(), host = w.host();
+    }
+    const double period = (w.end() - warm) / (kTimes - kWarmUp);
+    return blocking ? period : std::max(period, host / kWarmUp);
+  }
+};
+
+ChunkFigures measure(const WalkedStage& walked) {
+  const Templates& t = walked.templates;
+  const StageTemplates& s = walked.pieces();
+  ChunkFigures f;
+  PassWalk once = walked.walk();
+  walked.pass(once, s.forward[0]);
+  f.forward = once.end();
+  f.backward = walked.period({&s.forward[0], &s.backward[0]}) - f.forward;
+  f.forwards = walked.period({&s.forward[0]});
+  f.backwards = walked.period({&s.backward[0]});
   const PassMemory forward = memory_of(t.plan, s.forward[0]);
   const PassMemory backward = memory_of(t.plan, s.backward[0]);
   f.kept = forward.kept;
   f.forward_peak = forward.peak;
   f.backward_peak = backward.peak;
   add_persistent(t.plan, s, f);
-  for (const Parameter& p : t.plan.programs[static_cast<std::size_t>(stage)].parameters) {
+  for (const Parameter& p :
+       t.plan.programs[static_cast<std::size_t>(walked.stage)].parameters) {
     if (p.gradient.buffer.valid()) f.elements += static_cast<double>(p.rows * p.cols);
   }
   return f;
@@ -114,6 +136,19 @@ bool blocks(const Layout& layout, const Job& job) {
   const StackKernels& kernels = nearest_stack(job.stack, layout.zero);
   if (layout.pp == 1 || kernels.messages == Messages::Overlapped) return false;
   return kernels.messages == Messages::Blocking || layout.vpp == 1 || !layout.overlap_p2p;
+}
+
+// GPU of every rank of the small job: all of its stages stand where the first one of `layout` does.
+std::vector<GpuId> first_stage(const Layout& layout, const Layout& small, GpuId base,
+                               const Topology& topology) {
+  std::vector<GpuId> place;
+  for (std::int32_t r = 0; r < small.ranks(); ++r) {
+    Coordinates c = small.coordinates(RankId(static_cast<std::uint32_t>(r)));
+    c.pp = 0;
+    const auto gpus = static_cast<std::uint32_t>(topology.gpus());
+    place.emplace_back((base.value + layout.rank(c).value) % gpus);
+  }
+  return place;
 }
 
 Bytes message_of(const Templates& t) {
@@ -144,16 +179,11 @@ Outcome<ChunkTable> probe_chunks(const Probed& probed, const Layout& layout, Gpu
   if (auto* no = std::get_if<Infeasible>(&second)) return std::move(*no);
   Templates& a = std::get<Templates>(first);
   const Templates& b = std::get<Templates>(second);
-  const std::int32_t block = a.layout.tp * a.layout.cp * a.layout.dp;
-  std::vector<GpuId> place;
-  for (std::int32_t r = 0; r < block * stages; ++r) {
-    place.emplace_back((base.value + static_cast<std::uint32_t>(r % block)) %
-                       static_cast<std::uint32_t>(prices.topology().gpus()));
-  }
+  const std::vector<GpuId> place = first_stage(layout, a.layout, base, prices.topology());
   for (std::int32_t s = 0; s < stages; ++s) {
     const auto kind = static_cast<std::size_t>(stages == 1 ? 0 : s + 1);
-    table.some[kind] = measure(a, s, place, table.blocking_messages, prices);
-    const ChunkFigures deeper = measure(b, s, place, table.blocking_messages, prices);
+    table.some[kind] = measure({a, s, place, table.blocking_messages, prices});
+    const ChunkFigures deeper = measure({b, s, place, table.blocking_messages, prices});
     table.layer[kind] =
         combined(deeper, table.some[kind],
                  [few, more](double x, double y) { return (x - y) / (more - few); });

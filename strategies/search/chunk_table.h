@@ -22,7 +22,7 @@ inline constexpr std::size_t kChunkKinds = 4;
 /// One chunk and one micro-batch; times in seconds, sizes in bytes.
 struct ChunkFigures {
   double forward = 0, backward = 0;        // one after the other, in the steady state
-  double host = 0;                         // launches of both
+  double forwards = 0, backwards = 0;      // each, where many of a kind follow one another
   double kept = 0;                         // held from forward to backward
   double forward_peak = 0, backward_peak = 0;  // above the start of the pass
   double weights = 0, gradients = 0, optimizer = 0, other = 0;  // all the time
@@ -49,7 +49,8 @@ struct Probed {
 };
 
 /// Lowers `layout` with 1 and 2 layers per stage (3 and 5 with ZeRO 2 and 3, whose layers take
-/// turns), in one stage or in three, and walks their passes on the GPUs from `base` on. Degrees,
+/// turns), in one stage or in three, and walks their passes on the GPUs of the first stage, counted
+/// from `base`. Degrees,
 /// micro-batch, sharding and recomputation are those of `layout`; Block counts as None. With ZeRO 0
 /// and 1 the passes do not depend on dp.
 Outcome<ChunkTable> probe_chunks(const Probed& job, const Layout& layout, GpuId base,

@@ -24,6 +24,14 @@ struct KeyHash {
 
 std::int32_t number(auto value) { return static_cast<std::int32_t>(value); }
 
+// The order of ranks, and with one of its own the stages it steps over.
+std::int32_t placing(const Layout& l) {
+  if (l.rank_order == Layout().rank_order) return 0;
+  std::int32_t code = l.pp;
+  for (const Dim d : l.rank_order) code = 4 * code + number(d);
+  return code;
+}
+
 Key chunk_key(const Layout& l, DeviceKindId device) {
   const bool sharded = l.zero >= 2;
   return {l.tp,
@@ -43,20 +51,18 @@ Key chunk_key(const Layout& l, DeviceKindId device) {
           number(sharded && l.overlap_param_gather),
           number(sharded && l.overlap_grad_reduce),
           number(device.value),
-          0};
+          placing(l)};
 }
 
 Key grid_key(const Layout& l) {
   return {l.tp, l.sp, l.cp, l.dp, l.pp, l.vpp, l.zero, l.hsdp_group, l.overlap_grad_reduce,
-          number(l.bucket_elements), 0, 0, 0, 0, 0, 0, 0, 0};
+          number(l.bucket_elements), placing(l), 0, 0, 0, 0, 0, 0, 0};
 }
 
 Key message_key(const Layout& l, Bytes message) {
-  return {l.tp * l.cp * l.dp, l.pp, number(message.value >> 31),
+  return {l.tp * l.cp, l.dp, l.pp, placing(l), number(message.value >> 31),
           number(message.value & 0x7fffffff)};
 }
-
-bool in_order(const Layout& l) { return l.devices.empty() && l.rank_order == Layout().rank_order; }
 
 }  // namespace
 
@@ -121,7 +127,7 @@ Outcome<Estimate> LayoutEstimator::estimate(const Layout& layout) {
   }
   const Tables tables = s.tables_of(layout);
   const Bytes message = tables.plain[0]->message;
-  if (!in_order(layout) || !layout.stage_layers.empty()) {
+  if (!layout.devices.empty() || !layout.stage_layers.empty()) {
     return compose(s.probed, layout, tables, grid_costs(s.probed, layout, tables, s.prices),
                    message_costs(layout, message, s.prices));
   }

@@ -11,12 +11,10 @@ namespace {
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
-GpuId gpu_of(const Layout& layout, std::int32_t rank) {
-  return layout.devices.empty() ? GpuId(static_cast<std::uint32_t>(rank)) : layout.devices[at(rank)];
+GpuId gpu_of(const Layout& layout, const Coordinates& c) {
+  const RankId rank = layout.rank(c);
+  return layout.devices.empty() ? GpuId(rank.value) : layout.devices[rank.value];
 }
-
-// Ranks of a stage: a block of the default order.
-std::int32_t block(const Layout& l) { return l.tp * l.cp * l.dp; }
 
 ChunkKind kind_of(const Layout& l, std::int32_t chunk) {
   if (l.chunks() == 1) return ChunkKind::Only;
@@ -42,6 +40,7 @@ ChunkFigures figures(const Layout& layout, const Tables& tables, std::uint32_t d
   const ChunkFigures& whole = tables.full[device]->layer[k];
   const ChunkFigures& plain = tables.plain[device]->layer[k];
   f.backward += again * (whole.backward - plain.backward);
+  f.backwards += again * (whole.backwards - plain.backwards);
   f.kept += again * (whole.kept - plain.kept);
   if (again > 0) {
     f.backward_peak =
@@ -50,17 +49,41 @@ ChunkFigures figures(const Layout& layout, const Tables& tables, std::uint32_t d
   return f;
 }
 
-// Like groups of a stage: members `stride` ranks apart, one group for each of the `stride` first
-// ranks that lie in the node of the first.
-std::vector<Group> strided(const Layout& layout, std::int32_t first, std::int32_t stride,
-                           std::int32_t members, const Topology& topology) {
+// Neighbouring chunks are mostly alike: the last one's figures are kept.
+class ChunkReader {
+ public:
+  ChunkReader(const Layout& layout, const Tables& tables) : layout_(layout), tables_(tables) {}
+
+  const ChunkFigures& of(std::uint32_t device, std::int32_t chunk, std::int32_t layers) {
+    const std::array<std::int32_t, 4> key{static_cast<std::int32_t>(device),
+                                          static_cast<std::int32_t>(kind_of(layout_, chunk)),
+                                          layers, layout_.recomputed_layers(chunk % layout_.pp)};
+    if (key != key_) {
+      key_ = key;
+      figures_ = figures(layout_, tables_, device, chunk, layers);
+    }
+    return figures_;
+  }
+
+ private:
+  const Layout& layout_;
+  const Tables& tables_;
+  std::array<std::int32_t, 4> key_{-1, -1, -1, -1};
+  ChunkFigures figures_;
+};
+
+// The first `members` data-parallel ranks (dp x cp) of a stage, as one group for each tensor-parallel
+// rank in the node of the first.
+std::vector<Group> replicas(const Layout& layout, std::int32_t stage, std::int32_t members,
+                            const Topology& topology) {
   std::vector<Group> groups;
-  const std::int32_t node = topology.node_of(gpu_of(layout, first));
-  for (std::int32_t g = 0; g < stride; ++g) {
-    if (topology.node_of(gpu_of(layout, first + g)) != node) break;
+  const std::int32_t node = topology.node_of(gpu_of(layout, {.pp = stage}));
+  for (std::int32_t t = 0; t < layout.tp; ++t) {
+    if (topology.node_of(gpu_of(layout, {.tp = t, .pp = stage})) != node) break;
     Group group;
     for (std::int32_t m = 0; m < members; ++m) {
-      group.push_back(gpu_of(layout, first + g + m * stride));
+      group.push_back(
+          gpu_of(layout, {.tp = t, .cp = m % layout.cp, .dp = m / layout.cp, .pp = stage}));
     }
     groups.push_back(std::move(group));
   }
@@ -99,7 +122,7 @@ class Grid {
     out_.norm = prices_.collective(OpKind::AllReduce, Bytes(4), {norm_group()}).value;
     const bool tied = probed_.model.tied_embeddings && layout_.pp > 1;
     if (tied) {
-      const Group pair{gpu_of(layout_, 0), gpu_of(layout_, (layout_.pp - 1) * block(layout_))};
+      const Group pair{gpu_of(layout_, {}), gpu_of(layout_, {.pp = layout_.pp - 1})};
       const std::int64_t elements = probed_.model.vocab / layout_.tp * probed_.model.hidden;
       out_.tied = prices_.collective(OpKind::AllReduce, gradient_bytes(elements), {pair}).value;
     }
@@ -109,11 +132,15 @@ class Grid {
  private:
   // The ranks that add up the gradient norm: one copy of the model, all ranks with sharded states.
   Group norm_group() const {
-    const std::int32_t ranks = layout_.zero == 0 ? layout_.tp : layout_.tp * layout_.shards();
+    const std::int32_t copies = layout_.zero == 0 ? 1 : layout_.shards();
     Group group;
     for (std::int32_t s = 0; s < layout_.pp; ++s) {
-      for (std::int32_t r = 0; r < ranks; ++r) {
-        group.push_back(gpu_of(layout_, s * block(layout_) + r));
+      for (std::int32_t c = 0; c < copies * layout_.tp; ++c) {
+        const std::int32_t m = c / layout_.tp;
+        group.push_back(gpu_of(layout_, {.tp = c % layout_.tp,
+                                         .cp = m % layout_.cp,
+                                         .dp = m / layout_.cp,
+                                         .pp = s}));
       }
     }
     return group;
@@ -132,8 +159,9 @@ class Grid {
     if (tables_.plain.size() == 1) {
       kinds.insert(0);
     } else {
-      for (std::int32_t r = 0; r < block(layout_); ++r) {
-        kinds.insert(topology.device_kind(gpu_of(layout_, s * block(layout_) + r)).value);
+      for (std::int32_t d = 0; d < layout_.dp * layout_.cp; ++d) {
+        const Coordinates c{.cp = d % layout_.cp, .dp = d / layout_.cp, .pp = s};
+        kinds.insert(topology.device_kind(gpu_of(layout_, c)).value);
       }
     }
     std::vector<std::int32_t> sizes = communicators(s);
@@ -171,12 +199,12 @@ class Grid {
 
   // Gradient buckets of the stage, and how many bytes stay for after the last backward.
   void reduction(std::int32_t s, double elements, StageCosts& stage) {
-    const std::int32_t replicas = layout_.dp * layout_.cp;
+    const std::int32_t copies = layout_.dp * layout_.cp;
     const StackKernels& kernels = nearest_stack(probed_.job.stack, layout_.zero);
     const bool overlap = layout_.overlap_grad_reduce && kernels.overlap_grad_reduce;
-    if (replicas == 1 || layout_.zero >= 2) return;  // ZeRO 2 and 3 reduce in every pass
+    if (copies == 1 || layout_.zero >= 2) return;  // ZeRO 2 and 3 reduce in every pass
     const std::vector<Group> groups =
-        strided(layout_, s * block(layout_), layout_.tp, replicas, prices_.topology());
+        replicas(layout_, s, copies, prices_.topology());
     const OpKind kind = layout_.zero == 0 ? OpKind::AllReduce : OpKind::ReduceScatter;
     const auto all = static_cast<std::int64_t>(elements);
     const std::int64_t buckets =
@@ -190,7 +218,7 @@ class Grid {
   double gathering(std::int32_t s, double elements) {
     if (layout_.zero < 1 || layout_.zero > 2 || layout_.shards() == 1) return 0;
     const std::vector<Group> groups =
-        strided(layout_, s * block(layout_), layout_.tp, layout_.shards(), prices_.topology());
+        replicas(layout_, s, layout_.shards(), prices_.topology());
     const auto all = static_cast<std::int64_t>(elements);
     return prices_.collective(OpKind::AllGather, weight_bytes(all), groups).value;
   }
@@ -244,6 +272,7 @@ class Grid {
 // Forward and backward of one stage, of all its chunks and of its first one.
 struct StageTimes {
   double forward = 0, backward = 0;
+  double forwards = 0, backwards = 0;  // where passes of a kind follow one another
   double chunk_forward = 0, chunk_backward = 0;
 };
 
@@ -268,18 +297,20 @@ double pipeline_time(const Layout& l, const std::vector<StageTimes>& stages, dou
   for (const StageTimes& s : stages) {
     forward += s.chunk_forward + hop;
     backward += s.chunk_backward + hop;
-    most_forward = std::max(most_forward, s.forward);
-    most_backward = std::max(most_backward, s.backward);
+    most_forward = std::max(most_forward, s.forwards);
+    most_backward = std::max(most_backward, s.backwards);
   }
   forward -= hop;
   backward -= hop;
   if (l.schedule == Schedule::Gpipe) {
     return forward + (m - 1) * most_forward + backward + (m - 1) * most_backward;
   }
+  const bool all_forwards_first = l.vpp > 1 && m == l.pp;
   double longest = 0, before = 0;
   for (std::int32_t s = 0; s < l.pp; ++s) {
     const StageTimes& t = stages[at(s)];
-    longest = std::max(longest, before + m * (t.forward + t.backward));
+    const double pair = all_forwards_first ? t.forwards + t.backwards : t.forward + t.backward;
+    longest = std::max(longest, before + m * pair);
     if (l.vpp == 1) {
       const double warm = std::min(m, static_cast<double>(l.pp - s));
       longest = std::max(longest,
@@ -300,14 +331,19 @@ GridCosts grid_costs(const Probed& probed, const Layout& layout, const Tables& t
 MessageCosts message_costs(const Layout& layout, Bytes message, Prices& prices) {
   MessageCosts costs;
   const Topology& topology = prices.topology();
-  const std::int32_t stride = block(layout);
   for (std::int32_t s = 0; s + 1 < layout.pp; ++s) {
     // Pairs of the first rank's node: they may share its adapters.
     std::vector<Group> pairs;
-    const std::int32_t node = topology.node_of(gpu_of(layout, s * stride));
-    for (std::int32_t r = s * stride; r < (s + 1) * stride; ++r) {
-      if (topology.node_of(gpu_of(layout, r)) != node) break;
-      pairs.push_back({gpu_of(layout, r), gpu_of(layout, r + stride)});
+    const std::int32_t node = topology.node_of(gpu_of(layout, {.pp = s}));
+    for (std::int32_t d = 0; d < layout.dp * layout.cp * layout.tp; ++d) {
+      Coordinates c{.tp = d % layout.tp,
+                    .cp = d / layout.tp % layout.cp,
+                    .dp = d / layout.tp / layout.cp,
+                    .pp = s};
+      const GpuId from = gpu_of(layout, c);
+      if (topology.node_of(from) != node) break;
+      c.pp = s + 1;
+      pairs.push_back({from, gpu_of(layout, c)});
     }
     const double time = prices.collective(OpKind::SendTo, message, pairs).value;
     costs.slowest = std::max(costs.slowest, time);
@@ -326,15 +362,18 @@ Estimate compose(const Probed& probed, const Layout& layout, const Tables& table
                         layout.cp;
   Estimate e;
   std::vector<StageTimes> times(at(p));
+  ChunkReader reader(layout, tables);
   double fullest = -1e300;
   for (std::int32_t s = 0; s < p; ++s) {
     const StageCosts& stage = grid.stages[at(s)];
     StageTimes& t = times[at(s)];
     double kept = 0, peak = 0;
     for (std::int32_t c = s; c < layout.chunks(); c += p) {
-      const ChunkFigures f = figures(layout, tables, stage.device, c, grid.layers[at(c)]);
+      const ChunkFigures& f = reader.of(stage.device, c, grid.layers[at(c)]);
       t.forward += f.forward;
       t.backward += f.backward;
+      t.forwards += f.forwards;
+      t.backwards += f.backwards;
       kept += f.kept;
       peak = std::max({peak, f.backward_peak, f.forward_peak - f.kept});
       if (c != s) continue;
@@ -347,6 +386,8 @@ Estimate compose(const Probed& probed, const Layout& layout, const Tables& table
       const double back = s > 0 || layout.vpp > 1 ? each : 0;
       t.forward += ahead * layout.vpp;
       t.backward += back * layout.vpp;
+      t.forwards += ahead * layout.vpp;
+      t.backwards += back * layout.vpp;
       t.chunk_forward += ahead;
       t.chunk_backward += back;
     }

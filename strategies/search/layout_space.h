@@ -1,0 +1,47 @@
+// Every layout worth asking about, and why the others are not.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "strategies/search/estimate.h"
+
+namespace gputwin {
+
+/// What a search ranges over. Empty lists: what the job and the cluster allow.
+struct LayoutSpace {
+  std::vector<std::int32_t> gpus;          // ranks in all; empty: those of the cluster
+  std::int32_t most_tp = 0;                // 0: GPUs of a node
+  std::int32_t most_cp = 16;
+  std::int64_t most_micro_batch = 64;
+  std::int32_t most_chunks_per_stage = 8;  // vpp
+};
+
+/// Why layouts were left out: how many, one of them, and what was missing.
+struct Rejection {
+  std::int64_t layouts = 0;
+  std::string example;       // the layout, and the sentence that refuses it
+  Bytes least_short_by{};    // memory: of the one that came closest
+};
+
+/// Layouts that were looked at.
+struct SpaceCount {
+  std::int64_t looked_at = 0, feasible = 0;
+  std::map<std::string, Rejection> rejected;  // by reason, without its numbers
+  std::optional<Layout> closest;              // to fitting into memory, if none did
+  Bytes closest_short_by{};
+};
+
+/// "tp8 pp16 dp8 1f1b mb1 full zero1 sp"
+std::string layout_words(const Layout& layout);
+
+/// Scores every layout of `space`. `found` gets those that can be and fit; it returns false to stop.
+/// Other settings of the layout (overlaps, bucket size, exchange of context parallelism) are those
+/// of `base`. In a fixed order.
+SpaceCount enumerate(const LayoutSpace& space, const Layout& base, const Transformer& model,
+                     const Cluster& cluster, const Job& job, LayoutEstimator& estimator,
+                     const std::function<bool(const Layout&, const Estimate&, double share)>& found);
+
+}  // namespace gputwin
