@@ -25,14 +25,15 @@ ChunkFigures combined(const ChunkFigures& a, const ChunkFigures& b, Combine comb
   return c;
 }
 
-// A copy of `layout` with `stages` stages of `layers` layers each, and as few data-parallel ranks
-// as its passes allow.
-Layout small(const Layout& layout, std::int32_t stages, std::int32_t layers) {
+// A copy of `layout` with one stage or three of which the middle one has the layers, and as few
+// data-parallel ranks as its passes allow.
+Layout small(const Layout& layout, std::int32_t layers) {
   Layout s = layout;
-  s.pp = stages;
+  const bool alone = layout.chunks() == 1;
+  s.pp = alone ? 1 : 3;
   s.vpp = 1;
-  s.schedule = stages > 1 ? Schedule::OneFOneB : Schedule::None;
-  s.stage_layers.assign(static_cast<std::size_t>(stages), layers);
+  s.schedule = alone ? Schedule::None : Schedule::OneFOneB;
+  s.stage_layers = alone ? std::vector<std::int32_t>{layers} : std::vector<std::int32_t>{0, layers, 0};
   s.devices.clear();
   s.recompute = layout.recompute == Recompute::Block ? Recompute::None : layout.recompute;
   s.recompute_layers.clear();
@@ -44,16 +45,29 @@ Layout small(const Layout& layout, std::int32_t stages, std::int32_t layers) {
   return s;
 }
 
-Outcome<Templates> templates(const Probed& probed, const Layout& layout, std::int32_t layers) {
+Outcome<Lowered> lower_small(const Probed& probed, const Layout& layout, std::int32_t layers) {
   Transformer model = probed.model;
-  model.layers = std::int64_t{layers} * layout.pp;
+  model.layers = layers;
   Job job = probed.job;
   job.global_batch = layout.micro_batch * layout.dp * 2 * layout.pp;
   Cluster cluster = probed.cluster;  // only its size is looked at; the walk places the ranks
   cluster.groups.back().count += layout.ranks();
   Outcome<Lowered> outcome = lower(model, cluster, layout, job);
-  if (auto* no = std::get_if<Infeasible>(&outcome)) return std::move(*no);
-  return derive_templates(recompute(std::move(std::get<Lowered>(outcome))));
+  if (auto* lowered = std::get_if<Lowered>(&outcome)) return recompute(std::move(*lowered));
+  return outcome;
+}
+
+// Templates of one stage alone.
+Templates middle_stage(Lowered lowered, std::int32_t stage) {
+  PlanBuilder builder(std::move(lowered.plan));
+  Templates t{.plan = {},
+              .layout = lowered.layout,
+              .blocking_messages = lowered.blocking_messages,
+              .micro_batches = lowered.micro_batches,
+              .stages = std::vector<StageTemplates>(static_cast<std::size_t>(stage))};
+  t.stages.push_back(stage_templates(builder, lowered, stage));
+  t.plan = std::move(builder).take();
+  return t;
 }
 
 void add_persistent(const Plan& plan, const StageTemplates& stage, ChunkFigures& f) {
@@ -131,13 +145,6 @@ ChunkFigures measure(const WalkedStage& walked) {
   return f;
 }
 
-// The rule of the lowering, for the layout itself.
-bool blocks(const Layout& layout, const Job& job) {
-  const StackKernels& kernels = nearest_stack(job.stack, layout.zero);
-  if (layout.pp == 1 || kernels.messages == Messages::Overlapped) return false;
-  return kernels.messages == Messages::Blocking || layout.vpp == 1 || !layout.overlap_p2p;
-}
-
 // GPU of every rank of the small job: all of its stages stand where the first one of `layout` does.
 std::vector<GpuId> first_stage(const Layout& layout, const Layout& small, GpuId base,
                                const Topology& topology) {
@@ -158,38 +165,82 @@ Bytes message_of(const Templates& t) {
   return Bytes(0);
 }
 
+// Peaks of passes one after the other: what the first keeps lies under the second.
+ChunkFigures joined(const ChunkFigures& first, const ChunkFigures& second) {
+  ChunkFigures f = combined(first, second, [](double a, double b) { return a + b; });
+  f.forward_peak = std::max(first.forward_peak, first.kept + second.forward_peak);
+  // Backward begins with the second, and gives back what that one kept.
+  f.backward_peak = std::max(second.backward_peak, first.backward_peak - second.kept);
+  return f;
+}
+
 }  // namespace
 
+bool blocking_messages(const Layout& layout, const Job& job) {
+  const StackKernels& kernels = nearest_stack(job.stack, layout.zero);
+  if (layout.pp == 1 || kernels.messages == Messages::Overlapped) return false;
+  return kernels.messages == Messages::Blocking || layout.vpp == 1 || !layout.overlap_p2p;
+}
+
 ChunkFigures ChunkTable::of(ChunkKind kind, double layers_of_chunk) const {
-  const auto k = static_cast<std::size_t>(kind);
   const double more = layers_of_chunk - layers;
-  return combined(some[k], layer[k], [more](double a, double b) { return a + more * b; });
+  const ChunkFigures body =
+      combined(some, layer, [more](double a, double b) { return a + more * b; });
+  switch (kind) {
+    case ChunkKind::Only:
+    case ChunkKind::Middle: return body;
+    case ChunkKind::First: return layers_of_chunk > 0 ? joined(embedding, body) : embedding;
+    case ChunkKind::Last: return layers_of_chunk > 0 ? joined(body, head) : head;
+  }
+  return body;
+}
+
+std::int32_t ChunkTable::small_stage(ChunkKind kind) const {
+  switch (kind) {
+    case ChunkKind::Only:
+    case ChunkKind::First: return 0;
+    case ChunkKind::Middle: return 1;
+    case ChunkKind::Last: return 2;
+  }
+  return 0;
+}
+
+double ChunkTable::small_elements(ChunkKind kind) const {
+  switch (kind) {
+    case ChunkKind::Only:
+    case ChunkKind::Middle: return some.elements;
+    case ChunkKind::First: return embedding.elements;
+    case ChunkKind::Last: return head.elements;
+  }
+  return some.elements;
 }
 
 Outcome<ChunkTable> probe_chunks(const Probed& probed, const Layout& layout, GpuId base,
                                  Prices& prices) {
-  ChunkTable table;
-  const int few = layout.zero >= 2 ? 3 : 1, more = layout.zero >= 2 ? 5 : 2;
-  const std::int32_t stages = layout.chunks() == 1 ? 1 : 3;
-  table.layers = few;
-  table.blocking_messages = blocks(layout, probed.job);
-  Outcome<Templates> first = templates(probed, small(layout, stages, few), few);
+  const std::int32_t few = layout.zero >= 2 ? 2 : 1, more = 2 * few;
+  const Layout shallow = small(layout, few), deep = small(layout, more);
+  Outcome<Lowered> first = lower_small(probed, shallow, few);
   if (auto* no = std::get_if<Infeasible>(&first)) return std::move(*no);
-  Outcome<Templates> second = templates(probed, small(layout, stages, more), more);
+  Outcome<Lowered> second = lower_small(probed, deep, more);
   if (auto* no = std::get_if<Infeasible>(&second)) return std::move(*no);
-  Templates& a = std::get<Templates>(first);
-  const Templates& b = std::get<Templates>(second);
-  const std::vector<GpuId> place = first_stage(layout, a.layout, base, prices.topology());
-  for (std::int32_t s = 0; s < stages; ++s) {
-    const auto kind = static_cast<std::size_t>(stages == 1 ? 0 : s + 1);
-    table.some[kind] = measure({a, s, place, table.blocking_messages, prices});
-    const ChunkFigures deeper = measure({b, s, place, table.blocking_messages, prices});
-    table.layer[kind] =
-        combined(deeper, table.some[kind],
-                 [few, more](double x, double y) { return (x - y) / (more - few); });
+  const std::int32_t middle = shallow.pp == 1 ? 0 : 1;
+  ChunkTable table;
+  table.layers = few;
+  table.blocking_messages = blocking_messages(layout, probed.job);
+  table.small = derive_templates(std::move(std::get<Lowered>(first)));
+  const Templates b = middle_stage(std::move(std::get<Lowered>(second)), middle);
+  const std::vector<GpuId> place = first_stage(layout, shallow, base, prices.topology());
+  const auto measured = [&](const Templates& t, std::int32_t stage) {
+    return measure({t, stage, place, table.blocking_messages, prices});
+  };
+  table.some = measured(table.small, middle);
+  table.layer = combined(measured(b, middle), table.some,
+                         [few](double x, double y) { return (x - y) / few; });
+  if (shallow.pp > 1) {
+    table.embedding = measured(table.small, 0);
+    table.head = measured(table.small, 2);
   }
-  table.message = message_of(a);
-  table.small = std::move(a);
+  table.message = message_of(table.small);
   return table;
 }
 

@@ -29,17 +29,24 @@ struct ChunkFigures {
   double elements = 0;                     // trained parameters
 };
 
-/// Figures of chunks with any number of layers: of some layers, and of each further one. Layers of a
-/// Transformer are alike, so two measured depths say it all.
+/// Figures of chunks with any number of layers. Layers of a Transformer are alike, so what stands at
+/// the ends, some layers in a row, and what each further layer adds say it all.
 struct ChunkTable {
-  std::array<ChunkFigures, kChunkKinds> some{}, layer{};
-  int layers = 1;  // behind `some`
+  ChunkFigures embedding, head;  // with what a first or last chunk does besides, no layer
+  ChunkFigures some, layer;      // a chunk of `layers` layers (kind Only: with both ends), and more
+  double layers = 1;
   bool blocking_messages = false;
   Bytes message{};  // activations sent to the next chunk by one rank; gradients alike
-  Templates small;  // the job with `layers` layers a stage: what begins and ends an iteration
+  Templates small;  // the job of `some`: what begins and ends an iteration
 
   ChunkFigures of(ChunkKind kind, double layers_of_chunk) const;
+  /// Row of `small` that is like a stage of this kind.
+  std::int32_t small_stage(ChunkKind kind) const;
+  double small_elements(ChunkKind kind) const;
 };
+
+/// True if hosts wait for every pipeline message of `layout`: the rule of the lowering.
+bool blocking_messages(const Layout& layout, const Job& job);
 
 /// The job as the probes see it.
 struct Probed {
@@ -48,11 +55,11 @@ struct Probed {
   const Job& job;
 };
 
-/// Lowers `layout` with 1 and 2 layers per stage (3 and 5 with ZeRO 2 and 3, whose layers take
-/// turns), in one stage or in three, and walks their passes on the GPUs of the first stage, counted
-/// from `base`. Degrees,
-/// micro-batch, sharding and recomputation are those of `layout`; Block counts as None. With ZeRO 0
-/// and 1 the passes do not depend on dp.
+/// Lowers `layout` as a pipeline of three stages, the outer ones without layers and the middle one
+/// with one layer and with two, or as one stage of one and two layers (two and four with ZeRO 2 and
+/// 3, whose layers take turns in two buffers), and walks the passes on the GPUs of the first stage,
+/// counted from `base`. Degrees, micro-batch, sharding and recomputation are those of `layout`;
+/// Block counts as None. With ZeRO 0 and 1 the passes do not depend on dp.
 Outcome<ChunkTable> probe_chunks(const Probed& job, const Layout& layout, GpuId base,
                                  Prices& prices);
 

@@ -32,7 +32,7 @@ std::int32_t placing(const Layout& l) {
   return code;
 }
 
-Key chunk_key(const Layout& l, DeviceKindId device) {
+Key chunk_key(const Layout& l, const Job& job, DeviceKindId device) {
   const bool sharded = l.zero >= 2;
   return {l.tp,
           number(l.sp),
@@ -45,9 +45,9 @@ Key chunk_key(const Layout& l, DeviceKindId device) {
           sharded ? l.dp : 0,
           sharded ? l.hsdp_group : 0,
           number(l.chunks() == 1),
-          number(l.vpp > 1),
-          number(l.pp > 1),
-          number(l.overlap_p2p),
+          number(blocking_messages(l, job)),
+          0,
+          0,
           number(sharded && l.overlap_param_gather),
           number(sharded && l.overlap_grad_reduce),
           number(device.value),
@@ -75,10 +75,14 @@ struct LayoutEstimator::State {
       const GpuId gpu(static_cast<std::uint32_t>(g));
       if (topology.device_kind(gpu).value == first_gpu.size()) first_gpu.push_back(gpu);
     }
+    for (std::uint32_t k = 0; k < kinds; ++k) {
+      const Bytes has = costs.memory(DeviceKindId(k), {}).capacity;
+      most_memory = has.value == 0 ? Bytes(INT64_MAX) : std::max(most_memory, has);
+    }
   }
 
   const ChunkTable& table(const Layout& layout, DeviceKindId device) {
-    std::unique_ptr<ChunkTable>& t = tables[chunk_key(layout, device)];
+    std::unique_ptr<ChunkTable>& t = tables[chunk_key(layout, probed.job, device)];
     if (!t) {
       Outcome<ChunkTable> made =
           probe_chunks(probed, layout, first_gpu.at(device.value), prices);
@@ -87,6 +91,46 @@ struct LayoutEstimator::State {
       t = std::make_unique<ChunkTable>(std::move(std::get<ChunkTable>(made)));
     }
     return *t;
+  }
+
+  // What certainly does not fit, before a table is made for it: weights, gradients and states alone,
+  // and with the activations of a micro-batch of one sample times the samples.
+  std::optional<Estimate> too_large(const Layout& l) {
+    const Precision& p = probed.job.precision;
+    const auto share = [&](int level) { return l.zero >= level ? double(l.shards()) : 1.0; };
+    const double states = probed.job.optimizer == Optimizer::Sgd ? 1 : 2;
+    const double each = bits(p.params) / 8.0 / share(3) + bits(p.grads) / 8.0 / share(2) +
+                        (p.master ? 4 * states + (bits(p.params) < 32 ? 4 : 0)
+                                  : states * bits(p.params) / 8) /
+                            share(1);
+    const double parameters =
+        static_cast<double>(probed.model.parameters()) / l.tp / l.pp;
+    if (probed.job.lora_rank > 0) return std::nullopt;
+    Estimate e;
+    e.capacity = most_memory;
+    e.memory = Bytes(static_cast<std::int64_t>(parameters * each));
+    if (!e.fits()) return e;
+    if (l.micro_batch == 1) return std::nullopt;
+    Layout one = l;
+    one.micro_batch = 1;
+    if (refusal(probed.model, probed.cluster, one, probed.job)) return std::nullopt;
+    const std::vector<std::int32_t> layers = l.layers_per_chunk(probed.model.layers);
+    const std::int32_t first_stage_layers = layers[0];  // of the chunk that is surely in flight
+    const ChunkTable& t = table(one, DeviceKindId(0));
+    const double flight = l.schedule == Schedule::Gpipe
+                              ? static_cast<double>(probed.job.global_batch / l.micro_batch / l.dp)
+                              : 1.0;
+    const double kept = l.recompute == Recompute::Block ? 0.0 : t.layer.kept;
+    const double in_flight =
+        l.schedule == Schedule::OneFOneB
+            ? std::min<double>(l.pp, static_cast<double>(probed.job.global_batch / l.micro_batch / l.dp))
+            : flight;
+    const double activations = kept * first_stage_layers * in_flight *
+                               static_cast<double>(l.micro_batch) *
+                               (l.schedule == Schedule::Interleaved && l.vpp > 1 ? l.pp : 1);
+    e.memory += Bytes(static_cast<std::int64_t>(activations));
+    if (e.fits()) return std::nullopt;
+    return e;
   }
 
   Tables tables_of(const Layout& layout) {
@@ -104,6 +148,7 @@ struct LayoutEstimator::State {
 
   Probed probed;
   Prices prices;
+  Bytes most_memory{};  // of the largest device; 0: unknown
   std::vector<GpuId> first_gpu;  // by device kind
   std::unordered_map<Key, std::unique_ptr<ChunkTable>, KeyHash> tables;
   std::unordered_map<Key, std::unique_ptr<GridCosts>, KeyHash> grids;
@@ -125,6 +170,7 @@ Outcome<Estimate> LayoutEstimator::estimate(const Layout& layout) {
   if (auto no = refusal(s.probed.model, s.probed.cluster, layout, s.probed.job)) {
     return *std::move(no);
   }
+  if (auto hopeless = s.too_large(layout)) return *hopeless;
   const Tables tables = s.tables_of(layout);
   const Bytes message = tables.plain[0]->message;
   if (!layout.devices.empty() || !layout.stage_layers.empty()) {

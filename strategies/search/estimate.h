@@ -10,7 +10,8 @@
 
 namespace gputwin {
 
-/// A layout as the closed form sees it.
+/// A layout as the closed form sees it. Where memory is short beyond doubt, `memory` is a lower bound
+/// and the times are 0.
 struct Estimate {
   Seconds iteration{};
   Seconds pipeline{};   // of it: forward and backward passes with messages, fill and drain

@@ -34,11 +34,9 @@ ChunkFigures figures(const Layout& layout, const Tables& tables, std::uint32_t d
   const ChunkKind kind = kind_of(layout, chunk);
   ChunkFigures f = tables.plain[device]->of(kind, layers);
   if (layout.recompute != Recompute::Block) return f;
-  const auto k = static_cast<std::size_t>(kind);
-  const std::int32_t again =
-      std::min(layers, layout.recomputed_layers(chunk % layout.pp));
-  const ChunkFigures& whole = tables.full[device]->layer[k];
-  const ChunkFigures& plain = tables.plain[device]->layer[k];
+  const std::int32_t again = std::min(layers, layout.recomputed_layers(chunk % layout.pp));
+  const ChunkFigures& whole = tables.full[device]->layer;
+  const ChunkFigures& plain = tables.plain[device]->layer;
   f.backward += again * (whole.backward - plain.backward);
   f.backwards += again * (whole.backwards - plain.backwards);
   f.kept += again * (whole.kept - plain.kept);
@@ -167,8 +165,7 @@ class Grid {
     std::vector<std::int32_t> sizes = communicators(s);
     double slowest = -1;
     for (const std::uint32_t k : kinds) {
-      const auto middle = static_cast<std::size_t>(kind_of_stage(layout_, s));
-      const ChunkFigures& layer = tables_.plain[k]->layer[middle];
+      const ChunkFigures& layer = tables_.plain[k]->layer;
       const MemoryCost memory = prices_.costs().memory(DeviceKindId(k), sizes);
       if (layer.forward + layer.backward > slowest) {
         slowest = layer.forward + layer.backward;
@@ -244,10 +241,9 @@ class Grid {
     if (kernels.optimizer_passes && bits(p.grads) == 16 && p.master) {
       out.step = 4 * elements / shards;
     }
-    const std::int32_t probe = table.small.layout.pp == 1 ? 0 : small_stage(s);
-    const StageTemplates& small = table.small.stages[at(probe)];
-    const auto kind = static_cast<std::size_t>(kind_of_stage(layout_, s));
-    const double scale = elements / table.some[kind].elements;
+    const ChunkKind kind = kind_of_stage(layout_, s);
+    const StageTemplates& small = table.small.stages[at(table.small_stage(kind))];
+    const double scale = elements / table.small_elements(kind);
     const DeviceKindId device(out.device);
     out.begin = scaled_kernels(table.small.plan, small.begin, scale, device, prices_);
     out.finish = scaled_kernels(table.small.plan, small.finish, divided ? scale / shards : scale,
@@ -255,11 +251,6 @@ class Grid {
                  gathering(s, elements);
     reduction(s, elements, out);
     return out;
-  }
-
-  std::int32_t small_stage(std::int32_t s) const {
-    if (s == 0) return 0;
-    return s == layout_.pp - 1 ? 2 : 1;
   }
 
   const Probed& probed_;

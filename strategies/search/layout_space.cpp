@@ -64,8 +64,9 @@ class Walk {
   }
 
   void add_grids(const Layout& base, std::int32_t gpus, std::vector<Layout>& grids) const {
+    const std::int64_t most_cp = std::max<std::int64_t>(1, job_.sequence / space_.fewest_tokens);
     for (const std::int32_t tp : divisors(gpus, most_tp())) {
-      for (const std::int32_t cp : divisors(gpus / tp, space_.most_cp)) {
+      for (const std::int32_t cp : divisors(gpus / tp, most_cp)) {
         for (const std::int32_t pp : divisors(gpus / tp / cp, model_.layers)) {
           Layout l = base;
           l.devices.clear();
@@ -91,7 +92,8 @@ class Walk {
       score(l);  // refused with the reason
       return;
     }
-    for (const std::int32_t mb : divisors(per_replica, space_.most_micro_batch)) {
+    const std::int64_t most = std::max<std::int64_t>(1, space_.most_tokens * l.cp / job_.sequence);
+    for (const std::int32_t mb : divisors(per_replica, most)) {
       l.micro_batch = mb;
       schedules(l);
     }

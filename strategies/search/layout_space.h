@@ -14,8 +14,8 @@ namespace gputwin {
 struct LayoutSpace {
   std::vector<std::int32_t> gpus;          // ranks in all; empty: those of the cluster
   std::int32_t most_tp = 0;                // 0: GPUs of a node
-  std::int32_t most_cp = 16;
-  std::int64_t most_micro_batch = 64;
+  std::int64_t fewest_tokens = 1024;  // of a sequence on one rank: bounds cp
+  std::int64_t most_tokens = 32768;   // of a micro-batch on one rank: bounds its samples
   std::int32_t most_chunks_per_stage = 8;  // vpp
 };
 
