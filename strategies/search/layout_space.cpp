@@ -30,16 +30,14 @@ std::string pattern(const std::string& reason) {
 
 class Walk {
  public:
-  using Found = std::function<bool(const Layout&, const Estimate&, double share)>;
-
   Walk(const LayoutSpace& space, const Transformer& model, const Cluster& cluster, const Job& job,
-       LayoutEstimator& estimator, const Found& found)
+       LayoutEstimator& estimator, const SpaceWatcher& watcher)
       : space_(space),
         model_(model),
         cluster_(cluster),
         job_(job),
         estimator_(estimator),
-        found_(found) {}
+        watcher_(watcher) {}
 
   SpaceCount run(const Layout& base) {
     std::vector<std::int32_t> counts = space_.gpus;
@@ -50,6 +48,7 @@ class Walk {
       share_ = static_cast<double>(g) / static_cast<double>(grids.size());
       micro_batches(grids[g]);
     }
+    count_.stopped = stopped_;
     return std::move(count_);
   }
 
@@ -135,7 +134,7 @@ class Walk {
   }
 
   void score(const Layout& l) {
-    ++count_.looked_at;
+    if (count_.looked_at++ % 64 == 0) stopped_ = !watcher_.keep_on(share_);
     const Outcome<Estimate> outcome = estimator_.estimate(l);
     if (const auto* no = std::get_if<Infeasible>(&outcome)) {
       return reject(pattern(no->reason), l, no->reason, Bytes(0));
@@ -143,8 +142,7 @@ class Walk {
     const Estimate& e = std::get<Estimate>(outcome);
     if (e.fits()) {
       ++count_.feasible;
-      stopped_ = !found_(l, e, share_);
-      return;
+      return watcher_.found(l, e);
     }
     const Bytes short_by = e.memory - e.capacity;
     reject("memory short", l, "", short_by);
@@ -169,7 +167,7 @@ class Walk {
   const Cluster& cluster_;
   const Job& job_;
   LayoutEstimator& estimator_;
-  const Found& found_;
+  const SpaceWatcher& watcher_;
   SpaceCount count_;
   double share_ = 0;
   bool stopped_ = false;
@@ -195,8 +193,8 @@ std::string layout_words(const Layout& l) {
 
 SpaceCount enumerate(const LayoutSpace& space, const Layout& base, const Transformer& model,
                      const Cluster& cluster, const Job& job, LayoutEstimator& estimator,
-                     const std::function<bool(const Layout&, const Estimate&, double share)>& found) {
-  return Walk(space, model, cluster, job, estimator, found).run(base);
+                     const SpaceWatcher& watcher) {
+  return Walk(space, model, cluster, job, estimator, watcher).run(base);
 }
 
 }  // namespace gputwin

@@ -30,6 +30,7 @@ struct Rejection {
 struct SpaceCount {
   std::int64_t looked_at = 0, feasible = 0;
   std::map<std::string, Rejection> rejected;  // by reason, without its numbers
+  bool stopped = false;
   std::optional<Layout> closest;              // to fitting into memory, if none did
   Bytes closest_short_by{};
 };
@@ -37,11 +38,17 @@ struct SpaceCount {
 /// "tp8 pp16 dp8 1f1b mb1 full zero1 sp"
 std::string layout_words(const Layout& layout);
 
-/// Scores every layout of `space`. `found` gets those that can be and fit; it returns false to stop.
-/// Other settings of the layout (overlaps, bucket size, exchange of context parallelism) are those
+/// Who watches: `found` gets the layouts that can be and fit, `keep_on` is told the share done now
+/// and then and returns false to stop.
+struct SpaceWatcher {
+  std::function<void(const Layout&, const Estimate&)> found;
+  std::function<bool(double share)> keep_on;
+};
+
+/// Scores every layout of `space`. Other settings of the layout (overlaps, bucket size, exchange of context parallelism) are those
 /// of `base`. In a fixed order.
 SpaceCount enumerate(const LayoutSpace& space, const Layout& base, const Transformer& model,
                      const Cluster& cluster, const Job& job, LayoutEstimator& estimator,
-                     const std::function<bool(const Layout&, const Estimate&, double share)>& found);
+                     const SpaceWatcher& watcher);
 
 }  // namespace gputwin
