@@ -1,0 +1,273 @@
+#include "sim/app/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "hwmodels/hardware_model.h"
+#include "sim/app/data_directory.h"
+#include "sim/app/worker_pool.h"
+#include "sim/core/spelling.h"
+#include "strategies/search/balance.h"
+
+namespace gputwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMostRounds = 4;      // of simulating, when some of the best turn out not to fit
+constexpr std::size_t kToBalance = 12;  // best grids whose stages are made uneven
+
+class Deadline {
+ public:
+  explicit Deadline(double limit_s) : limit_s_(limit_s) {}
+  double left() const {
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
+    return limit_s_ > 0 ? limit_s_ - spent.count() : 1e9;
+  }
+  bool over() const { return left() <= 0; }
+  bool set() const { return limit_s_ > 0; }
+
+ private:
+  double limit_s_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+bool faster(const FoundLayout& a, const FoundLayout& b) {
+  if (a.closed_form != b.closed_form) return a.closed_form < b.closed_form;
+  return layout_words(a.layout) < layout_words(b.layout);
+}
+
+// Of layouts by time: those that need less memory or fewer GPUs than every faster one.
+std::vector<FoundLayout> pareto_front(const std::vector<FoundLayout>& by_time) {
+  std::vector<FoundLayout> front;
+  for (const FoundLayout& f : by_time) {
+    const bool beaten = std::any_of(front.begin(), front.end(), [&](const FoundLayout& g) {
+      return g.memory <= f.memory && g.layout.ranks() <= f.layout.ranks();
+    });
+    if (!beaten) front.push_back(f);
+  }
+  return front;
+}
+
+class Search {
+ public:
+  Search(const Scenario& scenario, const SearchRequest& request)
+      : scenario_(scenario),
+        request_(request),
+        model_(transformer_of(scenario)),
+        topology_(scenario.cluster),
+        costs_(topology_, scenario.job, data_directory() / "hwmodels"),
+        estimator_(model_, scenario.cluster, scenario.job, costs_, topology_),
+        deadline_(request.time_limit_s) {
+    for (const std::int32_t gpus : request.space.gpus) {
+      if (gpus >= 1 && gpus <= topology_.gpus()) continue;
+      throw InputError("--gpus", "", std::to_string(gpus), "is not a count of GPUs of the cluster",
+                       fmt::format("use 1 to {}", topology_.gpus()));
+    }
+  }
+
+  SearchOutcome run() {
+    look_at_all();
+    if (found_.empty() && !result_.stopped) return nothing_fits();
+    std::sort(found_.begin(), found_.end(), faster);
+    balance();
+    result_.pareto = pareto_front(found_);
+    own_layout();
+    if (!result_.stopped) simulate();
+    return std::move(result_);
+  }
+
+ private:
+  static const Transformer& transformer_of(const Scenario& scenario) {
+    const auto* model = std::get_if<Transformer>(&scenario.workload);
+    if (model != nullptr) return *model;
+    throw InputError(scenario.name, "/model", "", "is a layer graph, which the search cannot cut",
+                     "use a Transformer");
+  }
+
+  bool going_on(const char* what, double share) {
+    const bool asked = !request_.progress || request_.progress(what, share);
+    if (!asked || deadline_.over()) result_.stopped = true;
+    return !result_.stopped;
+  }
+
+  void look_at_all() {
+    const SpaceWatcher watcher{
+        .found = [&](const Layout& l,
+                     const Estimate& e) { found_.push_back({l, e.iteration, e.memory, {}, {}, {}}); },
+        .keep_on = [&](double share) { return going_on("looking at layouts", share); }};
+    result_.space = enumerate(request_.space, scenario_.layout, model_, scenario_.cluster,
+                              scenario_.job, estimator_, watcher);
+  }
+
+  // Uneven stages for the best of each grid of degrees.
+  void balance() {
+    std::set<std::vector<std::int64_t>> seen;
+    std::vector<FoundLayout> more;
+    for (std::size_t i = 0; i < found_.size() && seen.size() < kToBalance; ++i) {
+      const Layout& l = found_[i].layout;
+      if (l.pp == 1 || l.vpp > 1) continue;
+      if (!seen.insert({l.tp, l.cp, l.pp, l.dp, l.micro_batch}).second) continue;
+      if (!going_on("balancing stages", double(seen.size()) / kToBalance)) break;
+      const auto moved = balanced(l, model_, scenario_.cluster, scenario_.job, topology_, costs_,
+                                  estimator_);
+      if (!moved) continue;
+      const Outcome<Estimate> outcome = estimator_.estimate(*moved);
+      const auto* e = std::get_if<Estimate>(&outcome);
+      if (e == nullptr || !e->fits() || e->iteration >= found_[i].closed_form) continue;
+      more.push_back({*moved, e->iteration, e->memory, {}, {}, {}});
+    }
+    found_.insert(found_.end(), more.begin(), more.end());
+    std::sort(found_.begin(), found_.end(), faster);
+  }
+
+  void own_layout() {
+    const Outcome<Estimate> outcome = estimator_.estimate(scenario_.layout);
+    const auto* e = std::get_if<Estimate>(&outcome);
+    if (e != nullptr && e->fits()) {
+      result_.given = FoundLayout{scenario_.layout, e->iteration, e->memory, {}, {}, {}};
+    }
+  }
+
+  // The event simulator's word on the best; what it refuses makes place for the next.
+  void simulate() {
+    const auto top = static_cast<std::size_t>(request_.top);
+    std::vector<FoundLayout> refused;
+    std::size_t next = 0;
+    WorkerPool pool(request_.program, request_.workers);
+    for (int round = 0; round < kMostRounds && result_.best.size() < top; ++round) {
+      const std::size_t count = std::min(top - result_.best.size(), found_.size() - next);
+      if (count == 0 || result_.stopped) break;
+      std::vector<FoundLayout> asked(found_.begin() + static_cast<std::ptrdiff_t>(next),
+                                     found_.begin() + static_cast<std::ptrdiff_t>(next + count));
+      next += count;
+      const bool with_given = round == 0 && result_.given.has_value();
+      if (with_given) asked.push_back(*result_.given);
+      ask(pool, asked);
+      if (with_given) {
+        result_.given = asked.back();
+        asked.pop_back();
+      }
+      for (FoundLayout& f : asked) {
+        (f.simulated || f.not_simulated.empty() ? result_.best : refused).push_back(std::move(f));
+      }
+    }
+    std::stable_sort(result_.best.begin(), result_.best.end(),
+                     [](const FoundLayout& a, const FoundLayout& b) {
+                       if (a.simulated.has_value() != b.simulated.has_value())
+                         return a.simulated.has_value();
+                       return a.simulated && *a.simulated < *b.simulated;
+                     });
+    result_.best.insert(result_.best.end(), refused.begin(), refused.end());
+  }
+
+  void ask(WorkerPool& pool, std::vector<FoundLayout>& layouts) {
+    std::vector<Json> requests;
+    for (const FoundLayout& f : layouts) {
+      Json request{{"name", layout_words(f.layout)},
+                   {"scenario", Json::parse(scenario_with(scenario_, f.layout, scenario_.name))}};
+      if (deadline_.set()) request["time_limit_s"] = std::max(0.01, deadline_.left());
+      requests.push_back(std::move(request));
+    }
+    const std::vector<Json> answers =
+        pool.run(requests, [&](double share) { return going_on("simulating the best", share); });
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+      FoundLayout& f = layouts[i];
+      const std::string status = answers[i].at("status");
+      if (status == "ok") {
+        const Json& r = answers[i].at("result");
+        f.simulated = Seconds(r.at("iteration_time_s").get<double>());
+        f.simulated_memory = Bytes(r.at("memory").at("peak_device_bytes").get<std::int64_t>());
+      } else if (status != "cancelled") {
+        f.not_simulated = answers[i].value("reason", status);
+      }
+    }
+  }
+
+  // Counts of GPUs, doubling the nodes of the cluster, until some layout fits.
+  std::string gpus_that_would_do() const {
+    Scenario larger = scenario_;
+    for (int doubled = 0; doubled < 6; ++doubled) {
+      for (NodeGroup& group : larger.cluster.groups) group.count *= 2;
+      const Topology topology(larger.cluster);
+      const HardwareModel costs(topology, larger.job, data_directory() / "hwmodels");
+      LayoutEstimator estimator(model_, larger.cluster, larger.job, costs, topology);
+      bool fits = false;
+      LayoutSpace space = request_.space;
+      space.gpus.clear();
+      space.most_tokens = scenario_.job.sequence;
+      space.most_chunks_per_stage = 1;
+      const SpaceWatcher watcher{.found = [&](const Layout&, const Estimate&) { fits = true; },
+                                 .keep_on = [&](double) { return !fits && !deadline_.over(); }};
+      enumerate(space, larger.layout, model_, larger.cluster, larger.job, estimator, watcher);
+      if (fits) return fmt::format("{} GPUs of this kind would do", topology.gpus());
+    }
+    return "no count of GPUs up to 64 times as many would do: use GPUs with more memory";
+  }
+
+  Infeasible nothing_fits() const {
+    const SpaceCount& space = result_.space;
+    Infeasible no;
+    no.reason = fmt::format("none of {} layouts fits", space.looked_at);
+    if (space.closest) {
+      no.reason += "; the closest is " + layout_words(*space.closest);
+      no.short_by = space.closest_short_by;
+    } else if (!space.rejected.empty()) {
+      const auto most = std::max_element(
+          space.rejected.begin(), space.rejected.end(),
+          [](const auto& a, const auto& b) { return a.second.layouts < b.second.layouts; });
+      no.reason += ", for example " + most->second.example;
+    }
+    no.fix = gpus_that_would_do();
+    return no;
+  }
+
+  const Scenario& scenario_;
+  const SearchRequest& request_;
+  const Transformer& model_;
+  Topology topology_;
+  HardwareModel costs_;
+  LayoutEstimator estimator_;
+  Deadline deadline_;
+  std::vector<FoundLayout> found_;
+  SearchResult result_;
+};
+
+}  // namespace
+
+SearchOutcome search(const Scenario& scenario, const SearchRequest& request) {
+  return Search(scenario, request).run();
+}
+
+std::string scenario_with(const Scenario& scenario, const Layout& layout, const std::string& name) {
+  Json document = Json::parse(scenario.resolved);
+  document["name"] = name;
+  Json& l = document["layout"];
+  for (const char* key : {"stage_layers", "recompute_layers", "devices", "rank_order",
+                          "hsdp_group", "ep"}) {
+    l.erase(key);
+  }
+  for (const auto& [key, value] :
+       {std::pair{"tp", layout.tp}, {"pp", layout.pp}, {"vpp", layout.vpp}, {"dp", layout.dp},
+        {"cp", layout.cp}, {"zero", layout.zero}}) {
+    l[key] = value;
+  }
+  l["sp"] = layout.sp;
+  l["micro_batch"] = layout.micro_batch;
+  l["schedule"] = std::string(to_string(layout.schedule));
+  l["recompute"] = std::string(to_string(layout.recompute));
+  if (layout.hsdp_group > 0) l["hsdp_group"] = layout.hsdp_group;
+  if (!layout.stage_layers.empty()) l["stage_layers"] = layout.stage_layers;
+  if (!layout.recompute_layers.empty()) l["recompute_layers"] = layout.recompute_layers;
+  if (layout.rank_order != Layout().rank_order) {
+    l["rank_order"] = Json::parse(scenario.resolved)["layout"]["rank_order"];
+  }
+  for (const GpuId gpu : layout.devices) l["devices"].push_back(gpu.value);
+  return document.dump(2) + "\n";
+}
+
+}  // namespace gputwin

@@ -1,0 +1,189 @@
+#include "strategies/search/estimate.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "strategies/lowering/feasibility.h"
+#include "strategies/lowering/stack_kernels.h"
+#include "strategies/search/layout_costs.h"
+
+namespace gputwin {
+namespace {
+
+using Key = std::array<std::int32_t, 18>;
+
+struct KeyHash {
+  std::size_t operator()(const Key& key) const {
+    std::uint64_t hash = 0;
+    for (const std::int32_t k : key) {
+      hash = (hash ^ static_cast<std::uint32_t>(k)) * 0x9e3779b97f4a7c15u;
+    }
+    return hash ^ hash >> 32;
+  }
+};
+
+std::int32_t number(auto value) { return static_cast<std::int32_t>(value); }
+
+// The order of ranks, and with one of its own the stages it steps over.
+std::int32_t placing(const Layout& l) {
+  if (l.rank_order == Layout().rank_order) return 0;
+  std::int32_t code = l.pp;
+  for (const Dim d : l.rank_order) code = 4 * code + number(d);
+  return code;
+}
+
+Key chunk_key(const Layout& l, const Job& job, DeviceKindId device) {
+  const bool sharded = l.zero >= 2;
+  return {l.tp,
+          number(l.sp),
+          l.cp,
+          number(l.cp_comm),
+          number(l.tp_overlap),
+          number(l.micro_batch),
+          number(l.recompute == Recompute::Block ? Recompute::None : l.recompute),
+          sharded ? l.zero : 0,
+          sharded ? l.dp : 0,
+          sharded ? l.hsdp_group : 0,
+          number(l.chunks() == 1),
+          number(blocking_messages(l, job)),
+          0,
+          0,
+          number(sharded && l.overlap_param_gather),
+          number(sharded && l.overlap_grad_reduce),
+          number(device.value),
+          placing(l)};
+}
+
+Key grid_key(const Layout& l) {
+  return {l.tp, l.sp, l.cp, l.dp, l.pp, l.vpp, l.zero, l.hsdp_group, l.overlap_grad_reduce,
+          number(l.bucket_elements), placing(l), 0, 0, 0, 0, 0, 0, 0};
+}
+
+Key message_key(const Layout& l, Bytes message) {
+  return {l.tp * l.cp, l.dp, l.pp, placing(l), number(message.value >> 31),
+          number(message.value & 0x7fffffff)};
+}
+
+}  // namespace
+
+struct LayoutEstimator::State {
+  State(const Transformer& m, const Cluster& c, const Job& j, const CostModel& costs,
+        const Topology& topology)
+      : probed{m, c, j}, prices(costs, topology) {
+    const auto kinds = c.device_kinds().size();
+    for (std::int32_t g = 0; g < topology.gpus() && first_gpu.size() < kinds; ++g) {
+      const GpuId gpu(static_cast<std::uint32_t>(g));
+      if (topology.device_kind(gpu).value == first_gpu.size()) first_gpu.push_back(gpu);
+    }
+    for (std::uint32_t k = 0; k < kinds; ++k) {
+      const Bytes has = costs.memory(DeviceKindId(k), {}).capacity;
+      most_memory = has.value == 0 ? Bytes(INT64_MAX) : std::max(most_memory, has);
+    }
+  }
+
+  const ChunkTable& table(const Layout& layout, DeviceKindId device) {
+    std::unique_ptr<ChunkTable>& t = tables[chunk_key(layout, probed.job, device)];
+    if (!t) {
+      Outcome<ChunkTable> made =
+          probe_chunks(probed, layout, first_gpu.at(device.value), prices);
+      // The layout was accepted, so the smaller one is too, but for limits on the whole job.
+      if (auto* no = std::get_if<Infeasible>(&made)) throw std::logic_error(no->reason);
+      t = std::make_unique<ChunkTable>(std::move(std::get<ChunkTable>(made)));
+    }
+    return *t;
+  }
+
+  // What certainly does not fit, before a table is made for it: weights, gradients and states alone,
+  // and with the activations of a micro-batch of one sample times the samples.
+  std::optional<Estimate> too_large(const Layout& l) {
+    const Precision& p = probed.job.precision;
+    const auto share = [&](int level) { return l.zero >= level ? double(l.shards()) : 1.0; };
+    const double states = probed.job.optimizer == Optimizer::Sgd ? 1 : 2;
+    const double each = bits(p.params) / 8.0 / share(3) + bits(p.grads) / 8.0 / share(2) +
+                        (p.master ? 4 * states + (bits(p.params) < 32 ? 4 : 0)
+                                  : states * bits(p.params) / 8) /
+                            share(1);
+    const double parameters =
+        static_cast<double>(probed.model.parameters()) / l.tp / l.pp;
+    if (probed.job.lora_rank > 0) return std::nullopt;
+    Estimate e;
+    e.capacity = most_memory;
+    e.memory = Bytes(static_cast<std::int64_t>(parameters * each));
+    if (!e.fits()) return e;
+    if (l.micro_batch == 1) return std::nullopt;
+    Layout one = l;
+    one.micro_batch = 1;
+    if (refusal(probed.model, probed.cluster, one, probed.job)) return std::nullopt;
+    const std::vector<std::int32_t> layers = l.layers_per_chunk(probed.model.layers);
+    const std::int32_t first_stage_layers = layers[0];  // of the chunk that is surely in flight
+    const ChunkTable& t = table(one, DeviceKindId(0));
+    const double flight = l.schedule == Schedule::Gpipe
+                              ? static_cast<double>(probed.job.global_batch / l.micro_batch / l.dp)
+                              : 1.0;
+    const double kept = l.recompute == Recompute::Block ? 0.0 : t.layer.kept;
+    const double in_flight =
+        l.schedule == Schedule::OneFOneB
+            ? std::min<double>(l.pp, static_cast<double>(probed.job.global_batch / l.micro_batch / l.dp))
+            : flight;
+    const double activations = kept * first_stage_layers * in_flight *
+                               static_cast<double>(l.micro_batch) *
+                               (l.schedule == Schedule::Interleaved && l.vpp > 1 ? l.pp : 1);
+    e.memory += Bytes(static_cast<std::int64_t>(activations));
+    if (e.fits()) return std::nullopt;
+    return e;
+  }
+
+  Tables tables_of(const Layout& layout) {
+    Layout whole = layout;
+    whole.recompute = Recompute::Full;
+    Tables list;
+    for (std::uint32_t k = 0; k < first_gpu.size(); ++k) {
+      const DeviceKindId device(k);
+      list.plain.push_back(&table(layout, device));
+      list.full.push_back(layout.recompute == Recompute::Block ? &table(whole, device)
+                                                               : list.plain.back());
+    }
+    return list;
+  }
+
+  Probed probed;
+  Prices prices;
+  Bytes most_memory{};  // of the largest device; 0: unknown
+  std::vector<GpuId> first_gpu;  // by device kind
+  std::unordered_map<Key, std::unique_ptr<ChunkTable>, KeyHash> tables;
+  std::unordered_map<Key, std::unique_ptr<GridCosts>, KeyHash> grids;
+  std::unordered_map<Key, MessageCosts, KeyHash> messages;
+};
+
+LayoutEstimator::LayoutEstimator(const Transformer& model, const Cluster& cluster, const Job& job,
+                                 const CostModel& costs, const Topology& topology)
+    : state_(std::make_unique<State>(model, cluster, job, costs, topology)) {}
+
+LayoutEstimator::~LayoutEstimator() = default;
+
+const ChunkTable& LayoutEstimator::table(const Layout& layout, DeviceKindId device) {
+  return state_->table(layout, device);
+}
+
+Outcome<Estimate> LayoutEstimator::estimate(const Layout& layout) {
+  State& s = *state_;
+  if (auto no = refusal(s.probed.model, s.probed.cluster, layout, s.probed.job)) {
+    return *std::move(no);
+  }
+  if (auto hopeless = s.too_large(layout)) return *hopeless;
+  const Tables tables = s.tables_of(layout);
+  const Bytes message = tables.plain[0]->message;
+  if (!layout.devices.empty() || !layout.stage_layers.empty()) {
+    return compose(s.probed, layout, tables, grid_costs(s.probed, layout, tables, s.prices),
+                   message_costs(layout, message, s.prices));
+  }
+  const auto [messages, added] = s.messages.try_emplace(message_key(layout, message));
+  if (added) messages->second = message_costs(layout, message, s.prices);
+  std::unique_ptr<GridCosts>& grid = s.grids[grid_key(layout)];
+  if (!grid) {
+    grid = std::make_unique<GridCosts>(grid_costs(s.probed, layout, tables, s.prices));
+  }
+  return compose(s.probed, layout, tables, *grid, messages->second);
+}
+
+}  // namespace gputwin

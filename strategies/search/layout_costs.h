@@ -1,0 +1,53 @@
+// The parts of a layout's closed form: what its place on the cluster costs, and how all parts add
+// up.
+#pragma once
+
+#include <vector>
+
+#include "strategies/search/estimate.h"
+
+namespace gputwin {
+
+/// Chunk tables by device kind, without and with full recomputation (equal but for Block).
+struct Tables {
+  std::vector<const ChunkTable*> plain, full;
+};
+
+/// One stage of a layout: where it lies, and what it does once per iteration.
+struct StageCosts {
+  std::uint32_t device = 0;  // slowest kind among its GPUs
+  Bytes capacity{};          // of the smallest of them
+  double outside = 0;        // bytes beside the allocator: context and communicators
+  double workspace = 0;      // bytes of library workspaces
+  double persistent = 0;     // bytes of weights, gradients, states, inputs
+  double step = 0;           // bytes that the optimizer's step adds for a moment
+  double begin = 0;          // seconds: zeroing
+  double reduce = 0;         // seconds: all gradient reductions
+  double reduce_late = 0;    // seconds: of it, what cannot start before the last backward ends
+  double finish = 0;         // seconds: norm, step, gathering
+};
+
+/// One message of activations between neighbouring stages, in seconds.
+struct MessageCosts {
+  double slowest = 0;
+  double all = 0;  // over every boundary, one after the other
+};
+
+/// What depends on the grid of ranks and its place, not on micro-batches.
+struct GridCosts {
+  std::vector<std::int32_t> layers;  // by chunk
+  std::vector<StageCosts> stages;
+  double tied = 0;      // seconds: sum of the tied embedding's gradients
+  double norm = 0;      // seconds: the gradient norm's all-reduce
+};
+
+GridCosts grid_costs(const Probed& probed, const Layout& layout, const Tables& tables,
+                     Prices& prices);
+
+MessageCosts message_costs(const Layout& layout, Bytes message, Prices& prices);
+
+/// The formulas of estimate.h.
+Estimate compose(const Probed& probed, const Layout& layout, const Tables& tables,
+                 const GridCosts& grid, const MessageCosts& messages);
+
+}  // namespace gputwin

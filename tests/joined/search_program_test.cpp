@@ -1,0 +1,78 @@
+// gputwin search, as a person meets it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/golden/program.h"
+
+namespace gputwin {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const std::string kSearch = std::string("'") + GPUTWIN_PROGRAM + "' search ";
+
+// GPT-2 124M on 8 A100: every layout fits, the best is data parallel, and its file runs to the time
+// that the search gave.
+TEST(Search, RanksLayoutsAndWritesScenariosThatRun) {
+  const ScratchFolder folder("search_small");
+  const ProgramOutput out =
+      run_command(kSearch + "gpt2_124m__a100_1x8__tp1_pp1_dp8 --top 4 --json --out '" +
+                  folder.path().string() + "' 2>/dev/null");
+  ASSERT_EQ(out.exit_code, 0) << out.text;
+  const json found = json::parse(out.text);
+  EXPECT_EQ(found["stopped"], false);
+  EXPECT_GT(found["feasible"].get<int>(), 100);
+  ASSERT_EQ(found["best"].size(), 4u);
+  for (std::size_t i = 1; i < 4; ++i) {
+    EXPECT_LE(found["best"][i - 1]["simulated_s"].get<double>(),
+              found["best"][i]["simulated_s"].get<double>());
+  }
+  EXPECT_EQ(found["best"][0]["dp"], 8);
+  EXPECT_LE(found["best"][0]["simulated_s"].get<double>(),
+            found["given"]["simulated_s"].get<double>() * (1 + 1e-9));
+  const auto file = folder.path() / "gpt2_124m__a100_1x8__tp1_pp1_dp8__rank1.json";
+  const ProgramOutput again =
+      run_command(std::string("'") + GPUTWIN_PROGRAM + "' run '" + file.string() + "' --json");
+  ASSERT_EQ(again.exit_code, 0) << again.text;
+  EXPECT_NEAR(json::parse(again.text)["iteration_time_s"].get<double>(),
+              found["best"][0]["simulated_s"].get<double>(), 1e-9);
+  EXPECT_EQ(read_json(folder.path() / "search.json"), found);
+}
+
+// The same question has the same answer, byte by byte.
+TEST(Search, IsDeterministic) {
+  const std::string command =
+      kSearch + "gpt2_124m__a100_1x8__tp1_pp1_dp8 --top 2 --json 2>/dev/null";
+  EXPECT_EQ(run_command(command).text, run_command(command + " ").text);
+}
+
+// 175B in fp16 with Adam takes 18 bytes a parameter, 3.2 TB; 8 GPUs of 80 GB have 0.64.
+TEST(Search, SaysWhatItWouldTakeWhereNothingFits) {
+  const ProgramOutput out = run_command(
+      kSearch + "gpt3_175b__a100_8x8__tp8_pp8_dp1_full --set cluster=a100_1x8 --set layout.pp=1 2>&1");
+  EXPECT_EQ(out.exit_code, 3) << out.text;
+  EXPECT_THAT(out.text, HasSubstr("GiB too much"));
+  EXPECT_THAT(out.text, HasSubstr("64 GPUs of this kind would do"));
+}
+
+TEST(Search, ATimeLimitStopsWithTheBestSoFar) {
+  const ProgramOutput out = run_command(
+      kSearch + "gpt3_175b__a100_128x8__tp8_pp16_dp8 --time-limit 0.2 2>&1");
+  EXPECT_EQ(out.exit_code, 1) << out.text;
+  EXPECT_THAT(out.text, HasSubstr("--time-limit reached"));
+  EXPECT_THAT(out.text, HasSubstr("stopped before the end"));
+}
+
+TEST(Search, RefusesCountsOfGpusThatAreNotThere) {
+  const ProgramOutput out =
+      run_command(kSearch + "gpt2_124m__a100_1x8__tp1_pp1_dp8 --gpus 16 2>&1");
+  EXPECT_EQ(out.exit_code, 2);
+  EXPECT_THAT(out.text, HasSubstr("use 1 to 8"));
+}
+
+}  // namespace
+}  // namespace gputwin
