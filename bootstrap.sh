@@ -10,7 +10,7 @@ readonly PACKAGES=(
   g++ cmake ninja-build pkg-config ccache
   # linked or included by the program
   libsimgrid-dev libboost-dev libboost-graph-dev libboost-iostreams-dev
-  nlohmann-json3-dev libvalijson-dev libcli11-dev libfmt-dev
+  nlohmann-json3-dev libvalijson-dev libcli11-dev libfmt-dev libsimdjson-dev
   libceres-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev valgrind

@@ -8,11 +8,16 @@
 #include "hwmodels/flops.h"
 #include "hwmodels/hardware_model.h"
 #include "sim/app/data_directory.h"
+#include "sim/app/describe.h"
 #include "sim/app/memory_figures.h"
+#include "sim/app/result_json.h"
 #include "sim/app/uncertainty.h"
 #include "sim/engine/reference_executor.h"
 #include "sim/engine/simgrid_executor.h"
+#include "sim/trace/atomic_file.h"
+#include "sim/trace/gtr_file.h"
 #include "sim/trace/perfetto_writer.h"
+#include "sim/trace/run_trace.h"
 #include "strategies/strategy.h"
 
 namespace gputwin {
@@ -41,6 +46,43 @@ class BothSinks final : public EventSink {
   EventSink& first_;
   EventSink* second_;
   bool first_failed_ = false;
+};
+
+/// The timeline a run writes, in the format its name asks for; or nothing.
+class TraceFile {
+ public:
+  TraceFile(const RunRequest& request, const Scenario& scenario, const Plan& plan,
+            const Topology& topology, std::vector<RankId> ranks)
+      : path_(request.trace) {
+    if (path_.empty()) return;
+    if (path_.extension() == ".gtr") {
+      AtomicFile probe(path_);  // a name that cannot be written is said before the run
+      columns_ = std::make_unique<RunTrace>(plan, topology, std::move(ranks));
+    } else {
+      events_ = std::make_unique<PerfettoWriter>(path_, plan, topology, std::move(ranks),
+                                                 PerfettoOptions{.title = scenario.name});
+    }
+    EventSink& own = columns_ ? static_cast<EventSink&>(*columns_) : *events_;
+    both_ = std::make_unique<BothSinks>(own, request.sink);
+  }
+  /// Where events go: to the trace and `other`, or to `other` alone.
+  EventSink* sink(EventSink* other) { return both_ ? both_.get() : other; }
+  bool failed() const { return both_ && both_->first_failed(); }
+  /// Ends a trace that is written as the run goes.
+  void close() {
+    if (events_) events_->close();
+  }
+  void close(const Scenario& scenario, const RunResult& result) {
+    if (!columns_) return;
+    const std::string figures = result_json(result, describe(scenario).flops_convention);
+    write_gtr(columns_->finish(scenario.name, scenario.resolved, figures), path_);
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::unique_ptr<PerfettoWriter> events_;
+  std::unique_ptr<RunTrace> columns_;
+  std::unique_ptr<BothSinks> both_;
 };
 
 void apply_what_if(const WhatIf& what_if, Plan& plan) {
@@ -209,21 +251,15 @@ RunOutcome run(const Scenario& scenario, const RunRequest& request) {
   const CostModel& priced =
       what_if.without.empty() ? static_cast<const CostModel&>(costs) : ablated;
 
-  std::unique_ptr<PerfettoWriter> trace;
-  std::unique_ptr<BothSinks> both;
-  if (!request.trace.empty()) {
-    trace = std::make_unique<PerfettoWriter>(request.trace, prepared.plan, topology,
-                                             traced_ranks(prepared.plan, request.trace_ranks),
-                                             PerfettoOptions{.title = scenario.name});
-    both = std::make_unique<BothSinks>(*trace, request.sink);
-  }
-  EventSink* sink = both ? both.get() : request.sink;
+  TraceFile trace(request, scenario, prepared.plan, topology,
+                  traced_ranks(prepared.plan, request.trace_ranks));
+  EventSink* sink = trace.sink(request.sink);
   ExecutionOutcome executed =
       executor_of(request.executor)->run(prepared.plan, priced, topology, request.options, sink);
   if (auto* deadlock = std::get_if<Deadlock>(&executed)) return std::move(*deadlock);
   const bool cancelled = std::holds_alternative<Cancelled>(executed);
   // A trace that could not be written is the error to report; one of a cancelled run is dropped.
-  if (trace && (!cancelled || both->first_failed())) trace->close();
+  if (!cancelled || trace.failed()) trace.close();
   if (cancelled) return Cancelled{};
 
   RunResult result;
@@ -239,6 +275,7 @@ RunOutcome run(const Scenario& scenario, const RunRequest& request) {
   result.extrapolated = interval.extrapolated;
   result.warnings = std::move(prepared.warnings);
   add_warnings(costs, result);
+  trace.close(scenario, result);
   return result;
 }
 

@@ -14,6 +14,7 @@
 #include "sim/app/terminal_progress.h"
 #include "sim/cli/commands.h"
 #include "sim/cli/heap_count.h"
+#include "sim/cli/ipc.h"
 #include "sim/core/error.h"
 
 namespace gputwin::cli {
@@ -23,7 +24,7 @@ struct Options {
   std::string scenario, out, trace, fold = "auto", executor = "simgrid", advance = "run-ahead";
   std::vector<std::string> sets;
   double time_limit = 0;
-  bool json = false, ascii = false;
+  bool json = false, ascii = false, ipc = false;
 };
 
 volatile std::sig_atomic_t interrupted = 0;
@@ -66,15 +67,20 @@ ReportContext context_of(const Options& options, const Scenario& scenario) {
   context.colour = isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
   if (!options.out.empty()) context.files.push_back({"figures", options.out + "/result.json", ""});
   if (!options.trace.empty()) {
-    context.files.push_back({"trace", options.trace, "open in https://ui.perfetto.dev"});
+    const bool columns = options.trace.ends_with(".gtr");
+    context.files.push_back({"trace", options.trace,
+                             columns ? "open in gputwin-gui" : "open in https://ui.perfetto.dev"});
   }
   return context;
 }
 
 void check_trace_name(const std::string& trace) {
-  if (trace.empty() || trace.ends_with(".json") || trace.ends_with(".json.gz")) return;
+  if (trace.empty() || trace.ends_with(".json") || trace.ends_with(".json.gz") ||
+      trace.ends_with(".gtr")) {
+    return;
+  }
   throw InputError("--trace", "", trace, "is not a kind of trace that is written",
-                   "end the name in .json or .json.gz");
+                   "end the name in .json or .json.gz for Perfetto, .gtr for gputwin-gui");
 }
 
 int simulate(const Options& options) {
@@ -83,10 +89,13 @@ int simulate(const Options& options) {
   const Scenario scenario =
       load_scenario(options.scenario, options.sets, {data_directory() / "scenarios"});
   std::signal(SIGINT, on_interrupt);
-  TerminalProgress progress("simulating " + scenario.name, stderr, [] { return interrupted != 0; });
+  const auto cancelled = [] { return interrupted != 0; };
+  TerminalProgress progress("simulating " + scenario.name, stderr, cancelled);
+  ipc::Progress lines(cancelled);
   RunRequest request = request_of(options);
-  request.sink = &progress;
+  request.sink = options.ipc ? static_cast<EventSink*>(&lines) : &progress;
   RunOutcome outcome = run(scenario, request);
+  if (options.ipc && !std::holds_alternative<RunResult>(outcome)) return ipc::say_why_not(outcome);
   if (const auto* infeasible = std::get_if<Infeasible>(&outcome))
     return print_infeasible(*infeasible);
   if (const auto* deadlock = std::get_if<Deadlock>(&outcome)) return print_deadlock(*deadlock);
@@ -106,6 +115,7 @@ int simulate(const Options& options) {
     write_result_json(std::filesystem::path(options.out) / "result.json", result,
                       context.flops_convention);
   }
+  if (options.ipc) return ipc::say_result(result, context.flops_convention);
   fmt::print(
       "{}", options.json ? result_json(result, context.flops_convention) : report(result, context));
   return kDone;
@@ -125,7 +135,8 @@ Action add_run(CLI::App& app) {
       ->required();
   command->add_option("--set", o->sets, "Override path=value, for example layout.tp=4; repeatable");
   command->add_option("--out", o->out, "Folder for result.json");
-  command->add_option("--trace", o->trace, "Timeline for Perfetto (.json or .json.gz)");
+  command->add_option("--trace", o->trace,
+                      "Timeline: .json or .json.gz for Perfetto, .gtr for gputwin-gui");
   command->add_option("--fold", o->fold, "auto: simulate ranks proven alike once; off: every rank")
       ->check(CLI::IsMember({"auto", "off"}))
       ->capture_default_str();
@@ -139,8 +150,10 @@ Action add_run(CLI::App& app) {
   command->add_option("--time-limit", o->time_limit, "Give up after this many seconds of wall time")
       ->check(CLI::PositiveNumber);
   command->add_flag("--json", o->json, "Print result.json instead of the report");
+  command->add_flag("--ipc", o->ipc,
+                    "Speak JSON lines on stdout, for programs (sim/cli/README.md)");
   command->add_flag("--ascii", o->ascii, "Bars of # instead of block characters");
-  return [o] { return simulate(*o); };
+  return [o] { return o->ipc ? ipc::guarded([o] { return simulate(*o); }) : simulate(*o); };
 }
 
 }  // namespace gputwin::cli

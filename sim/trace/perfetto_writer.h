@@ -19,6 +19,7 @@
 #include "sim/trace/flow_arrows.h"
 #include "sim/trace/link_load.h"
 #include "sim/trace/memory_timeline.h"
+#include "sim/trace/slice_text.h"
 
 namespace gputwin {
 
@@ -62,10 +63,6 @@ class PerfettoWriter final : public EventSink {
 
  private:
   struct Track;
-  struct SliceName {
-    std::string before, after;  // the micro-batch stands between them
-    std::string plain;          // outside micro-batches
-  };
 
   void write_metadata();
   void write_slice(const OpEvent& event);

@@ -83,10 +83,11 @@ const std::vector<Library>& libraries() {
   static const std::vector<Library> kLibraries{
       {std::regex("<(simgrid|xbt)/.*>"), {"sim/engine/simgrid_", "tests/support/"}},
       {std::regex("<(nlohmann|valijson)/.*>"),
-       {"sim/app/", "sim/cli/", "hwmodels/", "validation/", "tests/"}},
+       {"sim/app/", "sim/cli/", "hwmodels/", "validation/", "gui/", "tests/"}},
+      {std::regex("<simdjson.h>"), {"sim/trace/chrome_import"}},
       {std::regex("<CLI/.*>"), {"sim/cli/"}},
       {std::regex("<ceres/.*>"), {"hwmodels/calibrate", "validation/runs/stack_solver"}},
-      {std::regex("<Q[A-Za-z/]*>"), {"gui/", "tests/gui/"}},
+      {std::regex("<Q[A-Za-z/]*>"), {"gui/", "tests/unit/gui/", "tests/bench/timeline_"}},
       {std::regex("<(cuda.*|cublas.*|cudnn.*|nccl.*)>"),
        {"validation/executors/cuda", "validation/codecs/cuda", "validation/probes"}},
       {std::regex("<(cblas.h|openblas.*)>"), {"validation/executors/host", "validation/codecs"}},

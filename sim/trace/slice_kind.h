@@ -1,0 +1,42 @@
+// What a slice of a timeline is, coarsely enough to be a colour and a line of a breakdown.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "sim/core/plan.h"
+
+namespace gputwin {
+
+enum class SliceKind : std::uint8_t {
+  Gemm,
+  Attention,
+  Pointwise,
+  Optimizer,
+  TpComm,
+  DpComm,
+  PpComm,
+  OtherComm,
+  Copy,
+  Host,
+  Other
+};
+inline constexpr std::size_t kSliceKinds = 11;
+
+/// "matrix multiply", "tp communication", …: what a person reads.
+std::string_view label(SliceKind kind);
+
+constexpr bool is_communication(SliceKind k) {
+  return k >= SliceKind::TpComm && k <= SliceKind::OtherComm;
+}
+constexpr bool is_compute(SliceKind k) { return k <= SliceKind::Optimizer; }
+
+/// Kind of an instruction of a plan; `domain` is what its slot serves, for communications.
+SliceKind slice_kind(const Instruction& instruction, const Plan& plan, const Program& program);
+
+/// Kind of a slice of an imported trace, from its name and category as Kineto spells them. What a
+/// parallel dimension a collective serves is not in such traces: OtherComm, unless the name of the
+/// track (`thread`) begins with "tp", "dp" or "pp", as those of gputwin do.
+SliceKind slice_kind(std::string_view name, std::string_view category, std::string_view thread);
+
+}  // namespace gputwin

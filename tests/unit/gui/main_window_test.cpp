@@ -1,0 +1,238 @@
+#include "gui/main_window.h"
+
+#include <QDir>
+#include <QFile>
+#include <QLabel>
+#include <QPushButton>
+#include <QTemporaryDir>
+
+#include "gui/compare_view.h"
+#include "gui/memory_view.h"
+#include "gui/topology_view.h"
+#include "sim/trace/gtr_file.h"
+#include "tests/unit/gui/gui_world.h"
+
+namespace gputwin::gui {
+namespace {
+
+class MainWindowTest : public testing::Test {
+ protected:
+  MainWindowTest() { need_application(); }
+  void SetUp() override {
+    window_ = std::make_unique<MainWindow>();
+    window_->resize(1500, 900);
+    window_->show();
+    ASSERT_TRUE(QTest::qWaitForWindowExposed(window_.get()));
+  }
+  bool idle(int ms = 60'000) {
+    return QTest::qWaitFor(
+        [this] {
+          return !window_->busy() && !window_->scenario().running() && !window_->compare().busy();
+        },
+        ms);
+  }
+  QString write(const QString& name, const QByteArray& bytes) {
+    QFile file(folder_.filePath(name));
+    EXPECT_TRUE(file.open(QIODevice::WriteOnly));
+    file.write(bytes);
+    return file.fileName();
+  }
+  QTemporaryDir folder_;
+  std::unique_ptr<MainWindow> window_;
+};
+
+TEST_F(MainWindowTest, StartsWithThreeExamples) {
+  const auto buttons = window_->findChild<QWidget*>("start")->findChildren<QPushButton*>();
+  ASSERT_EQ(buttons.size(), 3);
+  for (const QPushButton* button : buttons) {
+    EXPECT_TRUE(window_->scenario().shipped().contains(button->objectName()));
+  }
+}
+
+TEST_F(MainWindowTest, OpensATraceFile) {
+  write_gtr(*two_ranks(20), folder_.filePath("a.gtr").toStdString());
+  window_->open(folder_.filePath("a.gtr"));
+  ASSERT_TRUE(idle());
+  ASSERT_NE(window_->session().store(), nullptr);
+  EXPECT_EQ(window_->session().store()->size(), 80u);
+  EXPECT_TRUE(window_->message().startsWith("80 slices"));
+}
+
+// Whatever is wrong with a file: what was open stays, and the message says what and where.
+TEST_F(MainWindowTest, HostileTracesGiveAMessageAndCostNothing) {
+  window_->show_store(two_ranks(5));
+  const Store* before = window_->session().store();
+  const std::pair<QByteArray, const char*> files[] = {
+      {"", "Chrome"},
+      {"GTRACE\r\nxxxx", "header"},
+      {"{\"traceEvents\":[", "event 0"},
+      {"{\"traceEvents\":[]}", "holds no slice"},
+      {QByteArray(200'000, '['), "Chrome"},
+      {QByteArray("\x1f\x8b", 2) + QByteArray(64, 'z'), "damaged"}};
+  for (const auto& [bytes, expected] : files) {
+    window_->open(write("bad.json", bytes));
+    ASSERT_TRUE(idle());
+    EXPECT_TRUE(window_->message().contains(expected)) << window_->message().toStdString();
+    EXPECT_TRUE(window_->message().contains("bad.json"));
+    EXPECT_EQ(window_->session().store(), before);
+  }
+  window_->open(folder_.path());
+  ASSERT_TRUE(idle());
+  EXPECT_TRUE(window_->message().contains("is a folder"));
+}
+
+TEST_F(MainWindowTest, OmniboxSearchesCommandsAndFindsRows) {
+  window_->show_store(two_ranks(5));
+  window_->omnibox().setText("fc1 mb3");
+  QTest::keyClick(&window_->omnibox(), Qt::Key_Return);
+  EXPECT_EQ(window_->session().hits().total, 2);
+  EXPECT_EQ(window_->session().store()->name(window_->session().selected()), "F/mb3/L1/fc1");
+  window_->omnibox().setText("> critical-path");
+  QTest::keyClick(&window_->omnibox(), Qt::Key_Return);
+  EXPECT_TRUE(window_->session().path_shown());
+  window_->omnibox().setText("> no such thing");
+  QTest::keyClick(&window_->omnibox(), Qt::Key_Return);
+  EXPECT_TRUE(window_->message().startsWith("No such command"));
+}
+
+TEST_F(MainWindowTest, KeysRunCommands) {
+  window_->show_store(two_ranks(5));
+  QTest::keyClick(&window_->timeline(), Qt::Key_Period);
+  const SliceId first = window_->session().selected();
+  ASSERT_NE(first, kNoSlice);
+  QTest::keyClick(&window_->timeline(), Qt::Key_Period);
+  EXPECT_EQ(window_->session().selected(), first + 1);
+  const double before = window_->timeline().window().per_pixel;
+  QTest::keyClick(&window_->timeline(), Qt::Key_F);
+  EXPECT_NE(window_->timeline().window().per_pixel, before);
+  QTest::keyClick(&window_->timeline(), Qt::Key_M);
+  EXPECT_TRUE(window_->session().range());
+  QTest::keyClick(&window_->timeline(), Qt::Key_Slash);
+  EXPECT_TRUE(window_->omnibox().hasFocus() || QApplication::focusWidget() == nullptr);
+}
+
+// Of 5 steps: 60 + 55 us of fc1 each, 2 x 30 us of all-reduce: 575 and 300 us in all.
+TEST_F(MainWindowTest, TableShowsTheSelectedRange) {
+  window_->show_store(two_ranks(5));
+  const auto& groups = window_->table().model().groups();
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].key, "fc1");
+  EXPECT_EQ(groups[0].total, 575 * kUs);
+  EXPECT_EQ(groups[1].total, 300 * kUs);
+  window_->session().select_range(TimeRange{0, 100 * kUs});
+  EXPECT_EQ(groups[0].total, 115 * kUs);
+  EXPECT_TRUE(window_->table().csv().contains("\"fc1\",\"matrix multiply\",2,115000000,"));
+}
+
+// Rank 0 in one step of 100 us: 60 computing, 30 communicating in the open, 10 idle.
+TEST_F(MainWindowTest, BreakdownSumsToTheRange) {
+  window_->show_store(two_ranks(5));
+  window_->session().select_range(TimeRange{0, 100 * kUs});
+  const auto& bars = window_->breakdown().range_bars().bars();
+  ASSERT_EQ(bars.size(), 3u);
+  EXPECT_EQ(bars[0].figure, "60.00 us  60.0 %");
+  EXPECT_EQ(bars[1].figure, "30.00 us  30.0 %");
+  EXPECT_EQ(bars[2].figure, "10.00 us  10.0 %");
+}
+
+TEST_F(MainWindowTest, ComparesTheRunBeforeWithTheOpenOne) {
+  window_->show_store(two_ranks(10));
+  window_->show_store(two_ranks(10, 66 * kUs));
+  ASSERT_TRUE(idle());
+  const auto& rows = window_->compare().model().differences();
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].key, "matrix multiply");  // 6 us more in each of 10 steps on each rank
+  EXPECT_NEAR(rows[0].time_b - rows[0].time_a, 60e-6, 1e-12);
+  EXPECT_EQ(rows[1].time_a, rows[1].time_b);
+  EXPECT_TRUE(window_->compare().summary().contains("40 slices matched"));
+}
+
+TEST_F(MainWindowTest, MemoryViewKnowsThePeak) {
+  window_->show_store(two_ranks(5));
+  EXPECT_EQ(window_->memory().ranks().count(), 2);
+  EXPECT_EQ(window_->memory().chart().peak(), std::pair(9e9, Ps{400 * kUs}));
+}
+
+// A trace without scenario has no cluster; links with a counter are listed all the same.
+TEST_F(MainWindowTest, TopologyViewListsLinksByLoad) {
+  StoreBuilder builder;
+  const std::uint32_t p = builder.process({"links", "", -1, -1});
+  const std::uint32_t t = builder.thread(builder.process({"rank 0", "", 0, 0}), "compute", 0);
+  builder.slice(t, 0, 100, builder.definition(kind_of_work("fc1", SliceKind::Gemm)), 0);
+  for (const auto& [name, load] : {std::pair{"idle", 1.0}, {"busy", 20.0}}) {
+    const std::uint32_t c = builder.counter(p, name, "GB/s");
+    builder.sample(c, 0, load);
+    builder.sample(c, 50, 0);
+  }
+  window_->show_store(std::make_shared<const Store>(builder.finish("t")));
+  ASSERT_EQ(window_->topology().loads().size(), 2u);
+  EXPECT_EQ(window_->topology().loads()[0].name, "busy");
+  EXPECT_DOUBLE_EQ(window_->topology().loads()[0].mean, 10);
+  EXPECT_DOUBLE_EQ(window_->topology().loads()[0].peak, 20);
+}
+
+TEST_F(MainWindowTest, ExportsEveryKindOfFile) {
+  window_->show_store(two_ranks(5));
+  for (const char* name : {"v.png", "v.svg", "v.html", "v.csv"}) {
+    EXPECT_TRUE(window_->export_to(folder_.filePath(name))) << name;
+    EXPECT_GT(QFile(folder_.filePath(name)).size(), 100) << name;
+  }
+  QFile svg(folder_.filePath("v.svg"));
+  ASSERT_TRUE(svg.open(QIODevice::ReadOnly));
+  EXPECT_EQ(svg.readAll().count("<rect x="), 20);
+  EXPECT_FALSE(window_->export_to(folder_.filePath("v.txt")));
+  EXPECT_FALSE(window_->export_to("/nowhere/at/all/v.png"));
+  EXPECT_TRUE(window_->message().contains("cannot be written"));
+}
+
+TEST_F(MainWindowTest, ViewsAreSavedAndComeBack) {
+  window_->show_store(two_ranks(50));
+  window_->timeline().set_window({3e7, 5e4});
+  window_->session().marks.push_back({7 * kUs, "here"});
+  window_->session().select_range(TimeRange{10 * kUs, 20 * kUs});
+  const QString view = window_->view_json();
+  window_->commands().trigger("fit-all");
+  window_->commands().trigger("clear");
+  ASSERT_TRUE(window_->apply_view(view));
+  EXPECT_DOUBLE_EQ(window_->timeline().window().per_pixel, 5e4);
+  ASSERT_EQ(window_->session().marks.size(), 1u);
+  EXPECT_EQ(window_->session().marks[0].note, "here");
+  EXPECT_EQ(window_->session().range(), (TimeRange{10 * kUs, 20 * kUs}));
+  for (const char* bad : {"", "[]", "{\"gputwin_view\":2}", "{"}) {
+    EXPECT_FALSE(window_->apply_view(bad)) << bad;
+  }
+}
+
+TEST_F(MainWindowTest, EveryActionHasANameAndKeysAreUnique) {
+  QSet<QString> keys;
+  for (const QString& name : window_->commands().names()) {
+    const QAction* action = window_->commands().at(name);
+    EXPECT_FALSE(action->text().isEmpty());
+    for (const QKeySequence& key : action->shortcuts()) {
+      EXPECT_FALSE(keys.contains(key.toString())) << key.toString().toStdString();
+      keys.insert(key.toString());
+    }
+  }
+  EXPECT_GT(keys.size(), 25);
+  window_->commands().trigger("help");
+  for (const QWidget* widget : window_->findChildren<QWidget*>()) {
+    const bool asks = qobject_cast<const QComboBox*>(widget) ||
+                      qobject_cast<const QTableView*>(widget) ||
+                      qobject_cast<const Timeline*>(widget);
+    if (!asks) continue;
+    EXPECT_FALSE(widget->accessibleName().isEmpty()) << widget->metaObject()->className();
+  }
+}
+
+TEST_F(MainWindowTest, BothThemesAreApplied) {
+  window_->show_store(two_ranks(5));
+  window_->commands().trigger("light");
+  EXPECT_EQ(window_->timeline().grab().toImage().pixelColor(Timeline::kHeaderWidth + 2, 395),
+            theme().ground);
+  EXPECT_FALSE(theme().dark);
+  window_->commands().trigger("dark");
+  EXPECT_TRUE(theme().dark);
+}
+
+}  // namespace
+}  // namespace gputwin::gui
