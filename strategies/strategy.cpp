@@ -40,7 +40,7 @@ std::vector<StepInfo> steps() {
 }
 
 Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const Layout& layout,
-                        const Job& job, std::vector<StepTime>* times) {
+                        const Job& job, std::vector<StepTime>* times, Plugins plugins) {
   const auto* transformer = std::get_if<Transformer>(&workload);
   if (transformer == nullptr) {
     return Infeasible{.reason = "not lowered yet: layer graphs", .fix = "use a Transformer"};
@@ -50,14 +50,20 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
   if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
   Lowered lowered =
       watch.run("recompute", [&] { return recompute(std::move(std::get<Lowered>(outcome))); });
-  const std::vector<StageTable> tables = schedule_tables(layout, lowered.micro_batches);
+  outcome = plugin_segments(plugins, std::move(lowered), job);
+  if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
+  lowered = std::move(std::get<Lowered>(outcome));
+  auto ordered = plugin_schedule(plugins, layout, lowered.micro_batches,
+                                 schedule_tables(layout, lowered.micro_batches));
+  if (auto* refused = std::get_if<Infeasible>(&ordered)) return std::move(*refused);
+  const auto& tables = std::get<std::vector<StageTable>>(ordered);
   Templates templates = watch.run("derive", [&] { return derive_templates(std::move(lowered)); });
   Plan plan = watch.run("schedule", [&] { return emit(std::move(templates), tables); });
   watch.run("verify", [&] {
     verify_or_throw(plan, "schedule");
     return 0;
   });
-  return plan;
+  return plugin_plan(plugins, std::move(plan), layout, job);
 }
 
 std::vector<std::string> assumptions(const Layout& layout, const Job& job) {

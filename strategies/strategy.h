@@ -11,6 +11,7 @@
 #include "sim/core/layout.h"
 #include "sim/core/plan.h"
 #include "sim/core/workload.h"
+#include "strategies/plugin_steps.h"
 
 namespace gputwin {
 
@@ -31,9 +32,11 @@ struct StepTime {
 };
 
 /// The plan of one training iteration. Infeasible: the layout cannot be, or is not lowered yet.
-/// Each step's plan is verified. `times`: filled with one entry per step, if given.
+/// Each step's plan is verified. `times`: filled with one entry per step, if given. `plugins`:
+/// steps of others, each after ours.
 Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const Layout& layout,
-                        const Job& job, std::vector<StepTime>* times = nullptr);
+                        const Job& job, std::vector<StepTime>* times = nullptr,
+                        Plugins plugins = {});
 
 /// What make_plan assumes where it does not know, for the reader of a result; one sentence each.
 std::vector<std::string> assumptions(const Layout& layout, const Job& job);

@@ -85,6 +85,7 @@ const std::vector<Library>& libraries() {
       {std::regex("<(nlohmann|valijson)/.*>"),
        {"sim/app/", "sim/cli/", "hwmodels/", "validation/", "tests/"}},
       {std::regex("<CLI/.*>"), {"sim/cli/"}},
+      {std::regex("<(boost/dll/.*|dlfcn.h)>"), {"sim/app/plugin_library"}},
       {std::regex("<ceres/.*>"), {"hwmodels/calibrate", "validation/runs/stack_solver"}},
       {std::regex("<Q[A-Za-z/]*>"), {"gui/", "tests/gui/"}},
       {std::regex("<(cuda.*|cublas.*|cudnn.*|nccl.*)>"),
