@@ -56,7 +56,8 @@ std::vector<StepInfo> steps() {
 }
 
 Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const Layout& layout,
-                        const Job& job, std::vector<StepTime>* times, const CostModel* costs) {
+                        const Job& job, std::vector<StepTime>* times, const CostModel* costs,
+                        Plugins plugins) {
   Stopwatch watch(times);
   if (const auto* graph = std::get_if<LayerGraph>(&workload)) {
     Outcome<Plan> outcome =
@@ -78,7 +79,13 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
     return splits_backward(layout.schedule) ? split_backward(std::move(lowered))
                                             : std::move(lowered);
   });
-  const std::vector<StageTable> tables = tables_of(lowered, cluster, costs);
+  outcome = plugin_segments(plugins, std::move(lowered), job);
+  if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
+  lowered = std::move(std::get<Lowered>(outcome));
+  auto ordered = plugin_schedule(plugins, layout, lowered.micro_batches,
+                                 tables_of(lowered, cluster, costs));
+  if (auto* refused = std::get_if<Infeasible>(&ordered)) return std::move(*refused);
+  const auto& tables = std::get<std::vector<StageTable>>(ordered);
   Templates templates =
       watch.run("derive", [&] { return derive_templates(std::move(lowered), tables); });
   Plan plan = watch.run("schedule", [&] { return emit(std::move(templates), tables); });
@@ -86,7 +93,7 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
     verify_or_throw(plan, "schedule");
     return 0;
   });
-  return plan;
+  return plugin_plan(plugins, std::move(plan), layout, job);
 }
 
 std::vector<std::string> assumptions(const Layout& layout, const Job& job) {

@@ -12,6 +12,7 @@
 #include "sim/core/layout.h"
 #include "sim/core/plan.h"
 #include "sim/core/workload.h"
+#include "strategies/plugin_steps.h"
 
 namespace gputwin {
 
@@ -34,10 +35,10 @@ struct StepTime {
 /// The plan of one training iteration. Infeasible: the layout cannot be, or is not lowered yet.
 /// Each step's plan is verified. `times`: filled with one entry per step, if given. `costs`: what
 /// the schedules that weigh their passes (zb-1p, zb-2p) weigh them by, as their schedulers do by a
-/// profile; without it all passes count alike.
+/// profile; without it all passes count alike. `plugins`: steps of others, each after ours.
 Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const Layout& layout,
                         const Job& job, std::vector<StepTime>* times = nullptr,
-                        const CostModel* costs = nullptr);
+                        const CostModel* costs = nullptr, Plugins plugins = {});
 
 /// What make_plan assumes where it does not know, for the reader of a result; one sentence each.
 std::vector<std::string> assumptions(const Layout& layout, const Job& job);

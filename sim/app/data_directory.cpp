@@ -20,7 +20,9 @@ fs::path data_directory() {
   }
   fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
   for (; folder.has_relative_path(); folder = folder.parent_path()) {
-    if (holds_data(folder)) return folder;
+    for (const fs::path& data : {folder, folder / "share" / "gputwin"}) {
+      if (holds_data(data)) return data;
+    }
   }
   return GPUTWIN_SOURCE_DIR;
 }

@@ -119,7 +119,8 @@ std::vector<std::pair<std::string, Layout>> lighter_layouts(const Layout& from) 
 }
 
 Outcome<Plan> plan_of(const Scenario& scenario, const Layout& layout, const CostModel& costs) {
-  return make_plan(scenario.workload, scenario.cluster, layout, scenario.job, nullptr, &costs);
+  return make_plan(scenario.workload, scenario.cluster, layout, scenario.job, nullptr, &costs,
+                   scenario.plugins);
 }
 
 /// The stack's settings with those that the job states.
@@ -224,6 +225,9 @@ Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& cost
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun prepared{std::move(std::get<Plan>(outcome)), {}, {}};
   prepared.warnings = assumptions(scenario.layout, scenario.job);
+  for (const Plugin* plugin : scenario.plugins) {
+    prepared.warnings.push_back(fmt::format("with plugin {}: {}", plugin->name, plugin->what));
+  }
   apply_what_if(scenario.what_if, prepared.plan);
   prepared.memory = memory_of(scenario, prepared.plan, costs, topology);
   if (auto shortage = memory_shortage(prepared.plan, prepared.memory, topology)) {

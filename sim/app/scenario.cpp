@@ -53,6 +53,7 @@ Scenario scenario_of(const ScenarioDocument& document) {
   check_layout_rules(document, s);
   s.what_if = read_what_if(root.value("what_if", Json::object()));
   check_what_if_rules(document, s);
+  s.cluster.nic_faults = s.what_if.nics;
   s.resolved = root.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   return s;
 }
@@ -121,8 +122,7 @@ Scenario parse_scenario(const std::string& text, const std::string& file,
   return scenario_of(ScenarioDocument(text, file, sets, data_dirs));
 }
 
-Scenario load_scenario(const fs::path& path, const std::vector<std::string>& sets,
-                       const DataDirs& data_dirs) {
+ScenarioSource find_scenario(const fs::path& path, const DataDirs& data_dirs) {
   fs::path file = path;
   std::error_code failed;
   if (!fs::exists(file, failed)) {
@@ -139,7 +139,13 @@ Scenario load_scenario(const fs::path& path, const std::vector<std::string>& set
   const fs::path above = fs::absolute(file, failed).parent_path().parent_path();
   if (!above.empty()) dirs.push_back(above.lexically_proximate(fs::current_path(failed)));
   dirs.insert(dirs.end(), data_dirs.begin(), data_dirs.end());
-  return parse_scenario(read_text_file(file), file.string(), sets, dirs);
+  return {read_text_file(file), file.string(), std::move(dirs)};
+}
+
+Scenario load_scenario(const fs::path& path, const std::vector<std::string>& sets,
+                       const DataDirs& data_dirs) {
+  const ScenarioSource source = find_scenario(path, data_dirs);
+  return parse_scenario(source.text, source.file, sets, source.dirs);
 }
 
 std::vector<Listing> list_models(const DataDirs& dirs) {

@@ -26,6 +26,7 @@ struct WhatIf {
   Mechanisms without;                 // cost nothing
   StackFactors times = kNoFactors;    // on top of the stack's own
   std::vector<Straggler> stragglers;  // each rank at most once
+  std::vector<NicFault> nics;         // each adapter at most once
   std::optional<Jitter> jitter;
   bool unlimited_memory = false;  // simulate although some rank needs more memory than there is
   bool operator==(const WhatIf&) const = default;
@@ -39,6 +40,8 @@ struct AllocatorChoice {
   bool operator==(const AllocatorChoice&) const = default;
 };
 
+struct Plugin;
+
 struct Scenario {
   std::string name;
   Workload workload;
@@ -47,8 +50,20 @@ struct Scenario {
   AllocatorChoice allocator;
   Layout layout;
   WhatIf what_if;
+  std::vector<const Plugin*> plugins;  // strategies of others, not part of the file
   std::string resolved;  // JSON: overrides applied, model and cluster inlined; loads to the same
 };
+
+/// The text of a scenario, and where the names in it are looked up.
+struct ScenarioSource {
+  std::string text;
+  std::string file;  // for errors
+  std::vector<std::filesystem::path> dirs;
+};
+
+/// What load_scenario reads before it parses. Errors: InputError if there is no such file or run.
+ScenarioSource find_scenario(const std::filesystem::path& path,
+                             const std::vector<std::filesystem::path>& data_dirs);
 
 /// Reads, completes and checks a scenario file.
 ///

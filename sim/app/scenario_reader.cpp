@@ -294,6 +294,10 @@ WhatIf read_what_if(const Json& json) {
     what_if.stragglers.push_back(
         {RankId(s.at("rank").get<std::uint32_t>()), s.at("slowdown").get<double>()});
   }
+  for (const Json& n : json.value("nics", Json::array())) {
+    what_if.nics.push_back({n.at("node").get<std::int32_t>(), n.at("nic").get<std::int32_t>(),
+                            n.at("speed").get<double>()});
+  }
   for (const Json& word : json.value("without", Json::array())) {
     const auto words = mechanism_words();
     const auto found = std::find(words.begin(), words.end(), word.get<std::string>());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -596,7 +597,53 @@ void check_layout_rules(const ScenarioDocument& d, const Scenario& s) {
   check_batch(d, s);
 }
 
+namespace {
+
+const NodeType& type_of_node(const Cluster& cluster, std::int32_t node) {
+  std::int32_t first = 0;
+  for (const NodeGroup& group : cluster.groups) {
+    first += group.count;
+    if (node < first) return group.type;
+  }
+  return cluster.groups.back().type;
+}
+
+void check_nic_faults(const ScenarioDocument& d, const Scenario& s) {
+  std::set<std::pair<std::int32_t, std::int32_t>> seen;
+  std::map<std::int32_t, std::int32_t> dead;  // by node
+  const std::int32_t nodes = s.cluster.nodes();
+  for (std::size_t i = 0; i < s.what_if.nics.size(); ++i) {
+    const NicFault& fault = s.what_if.nics[i];
+    const std::string at = child_pointer("/what_if/nics", i);
+    if (fault.node >= nodes) {
+      throw d.error(at + "/node", fmt::format("is not among the {} nodes", nodes),
+                    fmt::format("nearest legal value: {}", nodes - 1));
+    }
+    const std::int32_t nics = type_of_node(s.cluster, fault.node).nics.per_node;
+    if (nics == 0) {
+      throw d.error(at + "/node", "is a node without network adapters", "leave this entry out");
+    }
+    if (fault.nic >= nics) {
+      throw d.error(at + "/nic", fmt::format("is not among the {} adapters of its node", nics),
+                    fmt::format("nearest legal value: {}", nics - 1));
+    }
+    if (!seen.insert({fault.node, fault.nic}).second) {
+      throw d.error(at + "/nic", "already stands in an earlier entry", "name each adapter once");
+    }
+    if (fault.speed > 0 && fault.speed < 0.001) {
+      throw d.error(at + "/speed", "is too little to simulate", "write 0, or at least 0.001");
+    }
+    if (fault.speed == 0 && ++dead[fault.node] == nics) {
+      throw d.error(at + "/speed", fmt::format("leaves node {} without an adapter", fault.node),
+                    "keep one alive: a cut-off node cannot take part in the job");
+    }
+  }
+}
+
+}  // namespace
+
 void check_what_if_rules(const ScenarioDocument& d, const Scenario& s) {
+  check_nic_faults(d, s);
   std::set<RankId> seen;
   const std::int64_t ranks = used_gpus(s.layout);
   for (std::size_t i = 0; i < s.what_if.stragglers.size(); ++i) {

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "sim/app/scenario_schema.h"
 #include "sim/app/suggestion.h"
@@ -66,6 +69,69 @@ bool allows(const Json& schema, const std::string& type) {
   return false;
 }
 
+// Every path of a scenario that a value can be written at, arrays by index 0.
+void add_paths(const Json& schema, const std::string& path, std::vector<std::string>& paths) {
+  const Json* parts = &schema;
+  if (path == "model") parts = &schema_json(SchemaKind::Model);
+  if (path == "cluster") parts = &schema_json(SchemaKind::Cluster);
+  if (parts->contains("x-planned")) return;
+  const std::string dot = path.empty() ? "" : path + ".";
+  if (parts->contains("properties")) {
+    for (const auto& [name, part] : (*parts)["properties"].items()) {
+      add_paths(part, dot + name, paths);
+    }
+  } else if (parts->contains("items") && (*parts)["items"].contains("properties")) {
+    add_paths((*parts)["items"], dot + "0", paths);
+  } else {
+    paths.push_back(path);
+  }
+}
+
+std::vector<std::string> words_of(const std::string& path) {
+  std::vector<std::string> words(1);
+  for (const char c : path) {
+    if (c == '.' || c == '/' || c == '_') {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  std::erase_if(words, [](const std::string& w) { return w.size() < 2; });
+  return words;
+}
+
+// Words of `path` that `other` has too, perhaps longer or shorter ("nic", "nics").
+int shared_words(const std::string& path, const std::string& other) {
+  int shared = 0;
+  const std::vector<std::string> others = words_of(other);
+  for (const std::string& w : words_of(path)) {
+    shared += std::any_of(others.begin(), others.end(), [&](const std::string& o) {
+      return w == o || (std::min(w.size(), o.size()) > 2 && (o.starts_with(w) || w.starts_with(o)));
+    });
+  }
+  return shared;
+}
+
+// The path that shares most words with `pointer`, those of its last key counted twice; empty if it
+// shares none of the last key's.
+std::string nearest_path(const std::string& pointer) {
+  const std::string last = pointer.substr(pointer.rfind('/') + 1);
+  std::vector<std::string> paths;
+  add_paths(schema_json(SchemaKind::Scenario), "", paths);
+  std::string best;
+  std::pair<int, std::ptrdiff_t> most{0, 0};
+  for (const std::string& path : paths) {
+    const int named = shared_words(last, path);
+    const std::string key = path.substr(path.rfind('.') + 1);
+    const std::pair rank{named + shared_words(pointer, path),
+                         -static_cast<std::ptrdiff_t>(edit_distance(last.substr(0, 64), key))};
+    if (named == 0 || rank <= most) continue;
+    best = path;
+    most = rank;
+  }
+  return best;
+}
+
 /// The longest part of `pointer` that the schema knows, and the advice for the next token.
 InputError unknown_path(const Override& o) {
   std::string known = parent_pointer(o.pointer), tail = o.pointer.substr(known.size() + 1);
@@ -94,8 +160,9 @@ InputError unknown_path(const Override& o) {
   }
   std::vector<std::string> names;
   for (const auto& [name, unused] : (*schema)["properties"].items()) names.push_back(name);
+  const std::string near = nearest_path(o.pointer);
   return {kFile, o.pointer, o.text, "names an unknown key \"" + tail + "\"",
-          word_advice(tail, names)};
+          (near.empty() ? "" : "nearest path: " + near + "; ") + word_advice(tail, names)};
 }
 
 Json json_value(const Override& o) {

@@ -8,6 +8,7 @@
 #include "sim/app/data_directory.h"
 #include "sim/app/describe.h"
 #include "sim/app/extrapolate.h"
+#include "sim/app/plugin_library.h"
 #include "sim/app/result_json.h"
 #include "sim/app/run.h"
 #include "sim/core/error.h"
@@ -22,9 +23,15 @@ Json failure(const char* status, const std::string& reason) {
 }
 
 Json answer(const Json& request) {
-  const Scenario scenario =
-      parse_scenario(request.at("scenario").dump(), request.value("name", "request"), {},
-                     {data_directory() / "scenarios"});
+  std::vector<std::filesystem::path> dirs;
+  for (const Json& dir : request.value("dirs", Json::array())) dirs.emplace_back(dir);
+  if (dirs.empty()) dirs.push_back(data_directory() / "scenarios");
+  Scenario scenario =
+      parse_scenario(request.at("scenario").dump(), request.value("name", "request"),
+                     request.value("sets", std::vector<std::string>{}), dirs);
+  for (const Json& plugin : request.value("plugins", Json::array())) {
+    scenario.plugins.push_back(load_plugin(plugin.get<std::string>()));
+  }
   RunRequest how;
   how.options.time_limit_s = request.value("time_limit_s", 0.0);
   const bool exact = request.value("exact", false);

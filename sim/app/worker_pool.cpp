@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/process.hpp>
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
+#include <exception>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -38,6 +42,8 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
+  pid_t id() const { return process_.id(); }
+
   // False if the child has died.
   bool ask(const Json& request, Json& answer) {
     to_ << request.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
@@ -53,10 +59,91 @@ class Child {
   bp::child process_;
 };
 
+// Ids of the children alive, so that all can be killed.
+class Alive {
+ public:
+  void add(pid_t id) {
+    const std::lock_guard lock(mutex_);
+    ids_.insert(id);
+  }
+  void remove(pid_t id) {
+    const std::lock_guard lock(mutex_);
+    ids_.erase(id);
+  }
+  void kill_all() {
+    const std::lock_guard lock(mutex_);
+    for (const pid_t id : ids_) ::kill(id, SIGKILL);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<pid_t> ids_;
+};
+
+// One thread of WorkerPool::work: a child, and the requests it gets.
+void work_with_child(const std::string& program, const WorkerPool::Work& work,
+                     const std::atomic<bool>& stopped, Alive& alive) {
+  std::unique_ptr<Child> child;
+  const auto dismiss = [&] {
+    if (child) alive.remove(child->id());
+    child.reset();
+  };
+  while (!stopped) {
+    std::optional<WorkerPool::Task> task = work.next();
+    if (!task) break;
+    if (!child) {
+      child = std::make_unique<Child>(program);
+      alive.add(child->id());
+    }
+    Json answer;
+    if (!child->ask(task->request, answer)) {
+      dismiss();
+      answer = {{"status", "error"}, {"reason", "the worker process died"}};
+    }
+    if (!stopped) work.answered(task->index, std::move(answer));
+  }
+  dismiss();
+}
+
 }  // namespace
 
 WorkerPool::WorkerPool(std::filesystem::path program, int workers)
     : program_(std::move(program)), workers_(std::max(1, workers)) {}
+
+void WorkerPool::work(const Work& work) {
+  constexpr std::chrono::milliseconds kPoll{20};
+  const auto before = std::signal(SIGPIPE, SIG_IGN);  // a child that died is no reason to end
+  std::atomic<bool> stopped{false};
+  Alive alive;
+  std::mutex mutex;
+  std::condition_variable ended;
+  int running = workers_;
+  std::exception_ptr failure;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < workers_; ++t) {
+    threads.emplace_back([&] {
+      std::exception_ptr mine;
+      try {
+        work_with_child(program_.string(), work, stopped, alive);
+      } catch (...) {
+        mine = std::current_exception();
+        stopped = true;
+      }
+      const std::lock_guard lock(mutex);
+      if (mine && !failure) failure = mine;
+      --running;
+      ended.notify_one();
+    });
+  }
+  for (std::unique_lock lock(mutex); running > 0;) {
+    ended.wait_for(lock, kPoll);
+    if (work.cancelled && work.cancelled()) stopped = true;
+    if (stopped) alive.kill_all();
+  }
+  for (std::thread& t : threads) t.join();
+  std::signal(SIGPIPE, before);
+  if (failure) std::rethrow_exception(failure);
+}
 
 std::vector<Json> WorkerPool::run(const std::vector<Json>& requests,
                                   const std::function<bool(double)>& progress) {
@@ -65,28 +152,22 @@ std::vector<Json> WorkerPool::run(const std::vector<Json>& requests,
   std::atomic<bool> stopped{false};
   std::size_t done = 0;
   std::mutex telling;
-  const auto work = [&] {
-    std::unique_ptr<Child> child;
-    while (!stopped) {
-      const std::size_t i = next++;
-      if (i >= requests.size()) return;
-      if (!child) child = std::make_unique<Child>(program_.string());
-      if (!child->ask(requests[i], answers[i])) {
-        child.reset();
-        answers[i] = {{"status", "error"}, {"reason", "the worker process died"}};
-      }
-      const std::lock_guard lock(telling);
-      ++done;
-      const double share = static_cast<double>(done) / static_cast<double>(requests.size());
-      if (progress && !progress(share)) stopped = true;
-    }
+  Work all;
+  all.next = [&]() -> std::optional<Task> {
+    const std::size_t i = next++;
+    if (stopped || i >= requests.size()) return std::nullopt;
+    return Task{i, requests[i]};
   };
-  const auto before = std::signal(SIGPIPE, SIG_IGN);  // a child that died is no reason to end
-  std::vector<std::thread> threads;
-  const std::size_t count = std::min(requests.size(), static_cast<std::size_t>(workers_));
-  for (std::size_t t = 0; t < count; ++t) threads.emplace_back(work);
-  for (std::thread& t : threads) t.join();
-  std::signal(SIGPIPE, before);
+  all.answered = [&](std::size_t i, Json answer) {
+    answers[i] = std::move(answer);
+    const std::lock_guard lock(telling);
+    ++done;
+    const double share = static_cast<double>(done) / static_cast<double>(requests.size());
+    if (progress && !progress(share)) stopped = true;
+  };
+  WorkerPool(program_,
+             static_cast<int>(std::min(requests.size(), static_cast<std::size_t>(workers_))))
+      .work(all);
   return answers;
 }
 

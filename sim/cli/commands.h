@@ -12,6 +12,7 @@ enum Exit : int { kDone = 0, kBoundBreached = 1, kBadInput = 2, kInfeasible = 3,
 using Action = std::function<int()>;
 
 Action add_run(CLI::App& app);
+Action add_sweep(CLI::App& app);
 Action add_list(CLI::App& app);
 Action add_collective(CLI::App& app);
 Action add_explain(CLI::App& app);

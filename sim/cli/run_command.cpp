@@ -8,6 +8,7 @@
 
 #include "sim/app/data_directory.h"
 #include "sim/app/describe.h"
+#include "sim/app/plugin_library.h"
 #include "sim/app/report.h"
 #include "sim/app/result_json.h"
 #include "sim/app/run.h"
@@ -22,7 +23,7 @@ namespace {
 
 struct Options {
   std::string scenario, out, trace, fold = "auto", executor = "simgrid", advance = "run-ahead";
-  std::vector<std::string> sets;
+  std::vector<std::string> sets, plugins;
   double time_limit = 0;
   bool json = false, ascii = false, ipc = false;
 };
@@ -86,8 +87,9 @@ void check_trace_name(const std::string& trace) {
 int simulate(const Options& options) {
   check_trace_name(options.trace);
   const auto start = std::chrono::steady_clock::now();
-  const Scenario scenario =
+  Scenario scenario =
       load_scenario(options.scenario, options.sets, {data_directory() / "scenarios"});
+  for (const std::string& plugin : options.plugins) scenario.plugins.push_back(load_plugin(plugin));
   std::signal(SIGINT, on_interrupt);
   const auto cancelled = [] { return interrupted != 0; };
   TerminalProgress progress("simulating " + scenario.name, stderr, cancelled);
@@ -134,6 +136,10 @@ Action add_run(CLI::App& app) {
   command->add_option("scenario", o->scenario, "Scenario file, or the name of a shipped run")
       ->required();
   command->add_option("--set", o->sets, "Override path=value, for example layout.tp=4; repeatable");
+  command
+      ->add_option("--plugin", o->plugins,
+                   "Shared library with a strategy of your own (strategies/PLUGINS.md); repeatable")
+      ->allow_extra_args(false);
   command->add_option("--out", o->out, "Folder for result.json");
   command->add_option("--trace", o->trace,
                       "Timeline: .json or .json.gz for Perfetto, .gtr for gputwin-gui");

@@ -86,10 +86,18 @@ struct Fabric {
   bool operator==(const Fabric&) const = default;
 };
 
+/// An adapter that is slower than its like, or dead.
+struct NicFault {
+  std::int32_t node = 0, nic = 0;
+  double speed = 0.0;  // share of its speed that is left; 0: failed
+  bool operator==(const NicFault&) const = default;
+};
+
 struct Cluster {
   std::string name;
   std::vector<NodeGroup> groups;  // nodes in this order
   Fabric fabric{};
+  std::vector<NicFault> nic_faults;  // each adapter at most once
   bool operator==(const Cluster&) const = default;
 
   std::int32_t nodes() const;

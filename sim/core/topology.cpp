@@ -1,6 +1,7 @@
 #include "sim/core/topology.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "sim/core/check.h"
 
@@ -54,6 +55,17 @@ std::int32_t nic_links(const NodeType& type) { return std::min(type.nics.per_nod
 BytesPerSecond nic_capacity(const NodeType& type) {
   const double per_link = static_cast<double>(type.nics.per_node) / nic_links(type);
   return type.nics.each * (type.nics.efficiency * per_link);
+}
+
+/// Share of the capacity of a node's adapter link `n` that faults have left; dead: 0.
+double live_share(const Cluster& cluster, const NodeType& type, std::int32_t node, std::int32_t n) {
+  const std::int32_t links = nic_links(type);
+  double share = 1.0;
+  for (const NicFault& fault : cluster.nic_faults) {
+    if (fault.node != node || fault.nic * links / type.nics.per_node != n) continue;
+    share -= (1.0 - fault.speed) * links / type.nics.per_node;
+  }
+  return share > 1e-9 ? share : 0.0;
 }
 
 // Offsets of a node's links behind its first one, in the order add_node makes them.
@@ -156,9 +168,25 @@ void Topology::add_node(const NodeType& type, std::int32_t node) {
   add_link(LinkKind::HostMemory, type.host.dram, node, 0);
   add_link(LinkKind::NvmeRead, type.nvme_read, node, 0);
   add_link(LinkKind::NvmeWrite, type.nvme_write, node, 0);
-  for (std::int32_t n = 0; n < at.nics; ++n) {
-    add_link(LinkKind::NicUp, nic_capacity(type), node, n);
-    add_link(LinkKind::NicDown, nic_capacity(type), node, n);
+  add_adapters(type, node);
+}
+
+void Topology::add_adapters(const NodeType& type, std::int32_t node) {
+  std::vector<std::int32_t> live;
+  for (std::int32_t n = 0; n < nic_links(type); ++n) {
+    const double share = live_share(cluster_, type, node, n);
+    const BytesPerSecond capacity = nic_capacity(type) * (share > 0 ? share : 1.0);
+    add_link(LinkKind::NicUp, capacity, node, n);
+    add_link(LinkKind::NicDown, capacity, node, n);
+    if (share > 0) live.push_back(n);
+  }
+  GPUTWIN_CHECK(live.empty() == (nic_links(type) == 0), "a node keeps one adapter");
+  for (std::int32_t gpu = 0; gpu < type.gpus; ++gpu) {
+    const std::int32_t own = gpu * nic_links(type) / type.gpus;
+    const auto nearest = std::min_element(
+        live.begin(), live.end(),
+        [&](std::int32_t a, std::int32_t b) { return std::abs(a - own) < std::abs(b - own); });
+    gpu_nic_.push_back(nearest == live.end() ? -1 : *nearest);
   }
 }
 
@@ -200,12 +228,6 @@ void Topology::add_fabric() {
 
 const NodeType& Topology::node_type(GpuId gpu) const {
   return cluster_.groups[static_cast<std::size_t>(node_group_[gpu_node_[gpu.value]])].type;
-}
-
-std::int32_t Topology::nic_of(GpuId gpu) const {
-  const NodeType& type = node_type(gpu);
-  const std::int32_t nics = nic_links(type);
-  return nics == 0 ? -1 : gpu_index_[gpu.value] * nics / type.gpus;
 }
 
 PathKind Topology::path(GpuId a, GpuId b) const {

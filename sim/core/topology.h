@@ -6,6 +6,10 @@
 //
 // NVLink meshes: eight GPUs form the hybrid cube mesh of DGX-1V, other counts share their links
 // evenly among all others. Two GPUs without a direct link pass a third one, as NCCL's NVB paths do.
+//
+// Faulty adapters: a slow one has less capacity. GPUs of a failed one use the nearest live adapter
+// of their node (the lower of two), as NCCL does when it finds the device down at start; on a
+// rail-optimised fabric they then live on that adapter's rail.
 #pragma once
 
 #include <array>
@@ -74,7 +78,8 @@ class Topology {
   std::int32_t gpus() const { return static_cast<std::int32_t>(gpu_node_.size()); }
   std::int32_t node_of(GpuId gpu) const { return gpu_node_[gpu.value]; }
   std::int32_t index_in_node(GpuId gpu) const { return gpu_index_[gpu.value]; }
-  std::int32_t nic_of(GpuId gpu) const;  // adapter index in the node (rail)
+  /// Adapter index in the node (rail); -1 without adapters.
+  std::int32_t nic_of(GpuId gpu) const { return gpu_nic_[gpu.value]; }
   const NodeType& node_type(GpuId gpu) const;
   DeviceKindId device_kind(GpuId gpu) const { return gpu_kind_[gpu.value]; }
   const Cluster& cluster() const { return cluster_; }
@@ -97,12 +102,13 @@ class Topology {
   LinkId add_link(LinkKind kind, BytesPerSecond capacity, std::int32_t node, std::int32_t index,
                   std::int32_t level = 0);
   void add_node(const NodeType& type, std::int32_t node);
+  void add_adapters(const NodeType& type, std::int32_t node);
   void add_fabric();
   void route_fabric(GpuId from, GpuId to, Route& route) const;
 
   Cluster cluster_;
   std::vector<Link> links_;
-  std::vector<std::int32_t> gpu_node_, gpu_index_;
+  std::vector<std::int32_t> gpu_node_, gpu_index_, gpu_nic_;
   std::vector<DeviceKindId> gpu_kind_;
   std::vector<std::int32_t> node_group_;  // row of cluster.groups, by node
   std::vector<std::uint32_t> node_first_link_;

@@ -86,6 +86,7 @@ const std::vector<Library>& libraries() {
        {"sim/app/", "sim/cli/", "hwmodels/", "validation/", "gui/", "tests/"}},
       {std::regex("<simdjson.h>"), {"sim/trace/chrome_import"}},
       {std::regex("<CLI/.*>"), {"sim/cli/"}},
+      {std::regex("<(boost/dll/.*|dlfcn.h)>"), {"sim/app/plugin_library"}},
       {std::regex("<ceres/.*>"), {"hwmodels/calibrate", "validation/runs/stack_solver"}},
       {std::regex("<Q[A-Za-z/]*>"), {"gui/", "tests/unit/gui/", "tests/bench/timeline_"}},
       {std::regex("<(cuda.*|cublas.*|cudnn.*|nccl.*)>"),

@@ -52,6 +52,17 @@ TEST(SetPath, ReachesIntoArraysAndCreatesThem) {
   EXPECT_EQ(refusal("what_if.stragglers.0.rank=0").pointer, "/what_if/stragglers/0/slowdown");
 }
 
+TEST(SetPath, NamesTheNearestPathElsewhere) {
+  EXPECT_THAT(refusal("cluster.fabric.nic_Gbps=200").fix,
+              HasSubstr("nearest path: cluster.groups.0.type.nics.each_Gbps;"));
+  EXPECT_THAT(refusal("cluster.nics.per_node=4").fix,
+              HasSubstr("nearest path: cluster.groups.0.type.nics.per_node;"));
+  EXPECT_THAT(refusal("cluster.oversubscription=2").fix,
+              HasSubstr("nearest path: cluster.fabric.levels.0.oversubscription;"));
+  EXPECT_THAT(refusal("global_batch=8").fix, HasSubstr("nearest path: job.global_batch;"));
+  EXPECT_THAT(refusal("layout.tpp=3").fix, ::testing::Not(HasSubstr("nearest path")));
+}
+
 TEST(SetPath, ConvertsUnitsOfTheSameKind) {
   const auto nics = [](const std::string& value) {
     return with({"cluster.groups.0.type.nics.each_Gbps=" + value}).cluster.groups[0].type.nics.each;

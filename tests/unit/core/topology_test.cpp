@@ -62,6 +62,37 @@ TEST(Topology, SharesAnAdapterAmongGpus) {
   EXPECT_EQ(path_of(t, 3, 12), "node 0 nic 0 up > node 1 nic 1 down");
 }
 
+// Of eight adapters number 3 of node 1 is dead and number 5 runs at a quarter. GPU 3 moves to the
+// nearest one alive, 2 (of 2 and 4 the lower), and on rails thereby to rail 2; other nodes keep
+// theirs.
+TEST(Topology, GpusOfADeadAdapterUseTheNearestOneAlive) {
+  Cluster cluster = dgx(2, {{1, 1.0}, {2, 1.0}}, true);
+  cluster.nic_faults = {{1, 3, 0.0}, {1, 5, 0.25}};
+  const Topology t(cluster);
+  EXPECT_EQ(t.nic_of(GpuId(8 + 3)), 2);
+  EXPECT_EQ(t.nic_of(GpuId(8 + 2)), 2);
+  EXPECT_EQ(t.nic_of(GpuId(8 + 4)), 4);
+  EXPECT_EQ(t.nic_of(GpuId(3)), 3);
+  EXPECT_EQ(path_of(t, 3, 11), "node 0 nic 3 up > node 1 nic 2 down");
+  const auto capacity = [&](std::uint32_t from, std::uint32_t to) {
+    return t.link(t.route(GpuId(from), GpuId(to)).links[0]).capacity.value;
+  };
+  EXPECT_DOUBLE_EQ(capacity(8 + 5, 5), capacity(8 + 4, 4) / 4);
+}
+
+// Sixteen adapters for eight GPUs are used in pairs: without one of the two a GPU has half.
+TEST(Topology, OneOfTwoAdaptersOfAGpuLeavesHalfItsSpeed) {
+  Cluster cluster = dgx(2, {{2, 1.0}}, false);
+  cluster.groups[0].type.nics.per_node = 16;
+  cluster.nic_faults = {{0, 7, 0.0}};
+  const Topology t(cluster);
+  EXPECT_EQ(t.nic_of(GpuId(3)), 3);
+  const auto capacity = [&](std::uint32_t from) {
+    return t.link(t.route(GpuId(from), GpuId(15)).links[0]).capacity.value;
+  };
+  EXPECT_DOUBLE_EQ(capacity(3), capacity(2) / 2);
+}
+
 Cluster v100_mesh(std::int32_t gpus) {
   Cluster cluster = dgx(1, {}, false);
   NodeType& type = cluster.groups[0].type;
