@@ -133,8 +133,7 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
     case OpKind::ConvForward:
     case OpKind::ConvGradInput:
     case OpKind::ConvGradWeight:
-      cost = training_convolution_cost(device, op);
-      factor = stack.factor(Factor::Gemm);
+      cost = training_convolution_cost(device, op);  // cuDNN's, whatever the stack
       break;
     case OpKind::RnnForward:
     case OpKind::RnnGradInput:

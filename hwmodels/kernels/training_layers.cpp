@@ -48,8 +48,14 @@ Cost training_convolution_cost(const Device& device, const Op& op) {
                                .dtype = op.dtype};
   const LibraryModel model =
       model_of(device, LibraryKernel::Convolution, kConvolutionCompute, kConvolutionMemory);
-  Cost cost = library_cost(model, estimate(device, shape),
-                           "convolution: t0 + tiles / rate | bytes / BW", "convolution");
+  KernelEstimate e = estimate(device, shape);
+  if (shape.phase == LayerPhase::BackwardWeight) {
+    // The sum over images and pixels is cut into as many parts as fill the device: no wave is lost.
+    const auto outputs = static_cast<double>(n * shape.output_width() * shape.output_height());
+    e.compute_s = 2 * outputs * static_cast<double>(f * (c / groups) * k * j) /
+                  device.dense_peak(op.dtype).value;
+  }
+  Cost cost = library_cost(model, e, "convolution: t0 + tiles / rate | bytes / BW", "convolution");
   cost.low = 0.75, cost.high = 1.35;
   return cost;
 }

@@ -21,6 +21,7 @@ NetworkOptions read_network(const Json& network, std::int64_t sequence) {
   o.depth = number("depth"), o.width = number("width");
   o.image = number("image"), o.classes = number("classes");
   o.layers = number("layers"), o.hidden = number("hidden"), o.heads = number("heads");
+  o.loss_positions = number("loss_positions");
   o.ffn = number("ffn"), o.vocab = number("vocab");
   o.sequence = sequence;
   return o;

@@ -8,6 +8,7 @@
 #include "sim/app/data_directory.h"
 #include "sim/app/scenario.h"
 #include "sim/cli/commands.h"
+#include "sim/core/error.h"
 
 namespace gputwin::cli {
 namespace {

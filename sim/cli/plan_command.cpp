@@ -188,7 +188,9 @@ int plan(const Options& options) {
     const bool asked =
         wanted.empty() || std::find(wanted.begin(), wanted.end(), planner.name) != wanted.end();
     if (!asked) continue;
-    Proposal p{.method = planner.name, .plan = plan_by(planner.name, world)};
+    Proposal p;
+    p.method = planner.name;
+    p.plan = plan_by(planner.name, world);
     p.estimate_s = synchronous_time(world, p.plan).value;
     p.stages = stages_text(p.plan);
     proposals.push_back(std::move(p));

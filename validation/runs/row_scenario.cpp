@@ -152,6 +152,9 @@ class RowTranslation {
       n["heads"] = needed(model_, "heads", "the number of heads");
       n["ffn"] = needed(model_, "ffn", "the width of the MLP");
       n["vocab"] = needed(model_, "vocab", "the vocabulary");
+      // NVIDIA's PyTorch script of that time takes the logits of all positions, others gather the
+      // masked ones first.
+      if (stack_is("ngc-pytorch")) n["loss_positions"] = needed(model_, "seq", "the sequence");
       return n;
     }
     std::string name = word(model_, "name");

@@ -15,7 +15,8 @@ struct NetworkOptions {
   std::int64_t depth = 0, width = 0;    // as the family's papers count them
   std::int64_t image = 0, classes = 0;  // pixels on a side; labels
   std::int64_t layers = 0, hidden = 0, heads = 0, ffn = 0, vocab = 0;
-  std::int64_t sequence = 0;  // tokens of a sample
+  std::int64_t loss_positions = 0;  // of BERT's masked language model
+  std::int64_t sequence = 0;        // tokens of a sample
 };
 
 /// Families by name, in the order of the documentation.

@@ -85,7 +85,9 @@ LayerGraph make_bert(const std::string& name, const NetworkOptions& o) {
     x = transformer_layer(b, o, x, false);
   }
   b.unit("head");
-  x = b.gather(x, (15 * o.sequence + 99) / 100);
+  const std::int64_t masked = (15 * o.sequence + 99) / 100;
+  const std::int64_t positions = o.loss_positions > 0 ? o.loss_positions : masked;
+  if (positions < o.sequence) x = b.gather(x, positions);
   x = b.layer_norm(b.gelu(b.linear(x, o.hidden)));
   b.loss(b.linear(x, o.vocab));
   return b.take();

@@ -17,6 +17,17 @@ using test::data_dirs;
 using test::shipped;
 using ::testing::HasSubstr;
 
+std::string name_of(const Workload& workload) {
+  return std::visit([](const auto& w) { return w.name; }, workload);
+}
+
+/// "3-1" for replicas 3 and 1.
+std::string replicas_text(const std::vector<std::int32_t>& replicas) {
+  std::string text;
+  for (const std::int32_t r : replicas) text += (text.empty() ? "" : "-") + std::to_string(r);
+  return text;
+}
+
 /// The words of "a_b_c".
 std::vector<std::string> words(const std::string& text) {
   std::vector<std::string> list;
@@ -31,7 +42,7 @@ TEST(ShippedScenarios, NamesEqualContents) {
     const Scenario s = load_scenario(file, {}, data_dirs());
     const Layout& l = s.layout;
     EXPECT_EQ(file.stem().string(), s.name);
-    const std::string head = std::get<Transformer>(s.workload).name + "__" + s.cluster.name + "__" +
+    const std::string head = name_of(s.workload) + "__" + s.cluster.name + "__" +
                              "tp" + std::to_string(l.tp) + "_pp" + std::to_string(l.pp) + "_dp" +
                              std::to_string(l.dp);
     ASSERT_TRUE(s.name.starts_with(head)) << s.name << " does not begin with " << head;
