@@ -46,6 +46,11 @@ Cost grouped_gemm(const Device& device, const Op& op, Bytes read, Bytes written)
   return cost;
 }
 
+bool moves_expert_rows(const Op& op) {
+  return op.weighted || op.kind == OpKind::Permute || op.kind == OpKind::Unpermute ||
+         op.kind == OpKind::RouterForward || op.kind == OpKind::RouterBackward;
+}
+
 Stack adjusted(Stack stack, const Adjustments& adjustments) {
   if (!adjustments.stack_factors) stack.factors = kNoFactors;
   for (std::size_t f = 0; f < kFactors; ++f) stack.factors[f] *= adjustments.times[f];
@@ -79,6 +84,7 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
   }
   StackChoice choice = choose_stack(data / "stacks", job.stack);
   stack_deviation_ = choice.deviation;
+  if (adjustments.stack_factors) experts_ = choose_experts(data / "stacks" / "experts", job.stack);
   if (!choice.note.empty()) notes_.push_back(std::move(choice.note));
   for (const Device& device : devices_) {
     stacks_.push_back(adjusted(choice.stack.on(device.architecture), adjustments));
@@ -112,7 +118,7 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
       break;
     case OpKind::GroupedGemm:
       cost = grouped_gemm(device, op, read, written);
-      factor = stack.factor(Factor::Gemm);
+      factor = stack.factor(Factor::Gemm) * experts_.products;
       break;
     case OpKind::AttentionScores:
     case OpKind::AttentionContext:
@@ -167,6 +173,7 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
     case OpKind::SgdStep:
       cost = memory_bound_cost(device, op, read, written);
       factor = stack.factor(Factor::MemoryBound);
+      if (moves_expert_rows(op)) factor *= experts_.rows;
       break;
     case OpKind::AllReduce:
     case OpKind::AllGather:
@@ -190,8 +197,16 @@ CollectiveSchedule HardwareModel::collective(OpKind kind, Bytes bytes,
                                              std::span<const GpuId> members) const {
   GPUTWIN_CHECK(!members.empty(), "a communicator has members");
   const DeviceKindId device = topology_.device_kind(members.front());
-  return nccl_schedule(nccl_, devices_[device.value], stacks_[device.value], topology_, kind, bytes,
-                       members, forced_);
+  CollectiveSchedule schedule = nccl_schedule(nccl_, devices_[device.value], stacks_[device.value],
+                                              topology_, kind, bytes, members, forced_);
+  if (kind != OpKind::AllToAll || experts_.exchange == 1.0) return schedule;
+  // As if so many bytes were sent.
+  schedule.latency = schedule.latency * experts_.exchange;
+  for (FlowEdge& edge : schedule.edges) {
+    edge.bytes = Bytes(static_cast<std::int64_t>(static_cast<double>(edge.bytes.value) *
+                                                 experts_.exchange));
+  }
+  return schedule;
 }
 
 Interference HardwareModel::interference(DeviceKindId kind) const {

@@ -2,6 +2,7 @@
 // operations.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -119,7 +120,8 @@ class StageBuilder {
 
   /// Kernels that one instruction over all experts of the rank stands for.
   std::uint16_t expert_launches() const {
-    return kernels.experts_apart ? static_cast<std::uint16_t>(sizes.local_experts) : 1;
+    const std::int64_t n = kernels.launches_per_expert * sizes.local_experts;
+    return static_cast<std::uint16_t>(std::clamp<std::int64_t>(n, 1, 0xffff));
   }
 
   bool tensor_parallel() const { return layout.tp > 1; }
