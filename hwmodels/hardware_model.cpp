@@ -29,8 +29,8 @@ Cost gemm(const Device& device, const Op& op, Bytes read, Bytes written) {
   return gemm_cost(device, shape);
 }
 
-// The products of all experts as one: rows padded to tiles for each expert. Of a weight gradient the
-// rows are the reduction dimension, and the outputs of the experts lie below each other.
+// The products of all experts as one: rows padded to tiles for each expert. Of a weight gradient
+// the rows are the reduction dimension, and the outputs of the experts lie below each other.
 Cost grouped_gemm(const Device& device, const Op& op, Bytes read, Bytes written) {
   const auto [g, m, n, k, u0, u1] = op.dims;
   constexpr std::int64_t kLeast = 16, kMost = 128;
@@ -203,8 +203,8 @@ CollectiveSchedule HardwareModel::collective(OpKind kind, Bytes bytes,
   // As if so many bytes were sent.
   schedule.latency = schedule.latency * experts_.exchange;
   for (FlowEdge& edge : schedule.edges) {
-    edge.bytes = Bytes(static_cast<std::int64_t>(static_cast<double>(edge.bytes.value) *
-                                                 experts_.exchange));
+    edge.bytes =
+        Bytes(static_cast<std::int64_t>(static_cast<double>(edge.bytes.value) * experts_.exchange));
   }
   return schedule;
 }

@@ -60,7 +60,7 @@ class HardwareModel final : public CostModel {
   std::vector<Device> devices_;         // by DeviceKindId
   std::vector<const NodeType*> nodes_;  // first node type that holds the device kind
   ExpertFactors experts_;
-  std::vector<Stack> stacks_;           // by DeviceKindId
+  std::vector<Stack> stacks_;  // by DeviceKindId
   double stack_deviation_ = 0;
   NcclConstants nccl_;
   NcclChoice forced_;

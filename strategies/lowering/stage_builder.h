@@ -19,7 +19,7 @@ namespace gputwin {
 /// that hold the same shard of different copies (hybrid sharding).
 struct StageWiring {
   SlotId tp{}, dp{}, shard{}, replica{}, model{}, embedding{}, next{}, previous{};
-  SlotId ep{}, expert_dp{};  // the expert group, the ranks that hold the same experts
+  SlotId ep{}, expert_dp{};               // the expert group, the ranks that hold the same experts
   SlotId cp{}, cp_next{}, cp_previous{};  // the last two: neighbours in the ring exchange
   std::uint8_t compute_stream = 0, tp_stream = 0, dp_stream = 0;
   std::uint8_t cp_stream = 0, cp_receive_stream = 0;  // collectives or sends; receives
