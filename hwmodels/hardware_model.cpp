@@ -46,6 +46,11 @@ Cost grouped_gemm(const Device& device, const Op& op, Bytes read, Bytes written)
   return cost;
 }
 
+Cost products(const Device& device, const Op& op, Bytes read, Bytes written) {
+  return op.kind == OpKind::Gemm ? gemm(device, op, read, written)
+                                 : grouped_gemm(device, op, read, written);
+}
+
 bool moves_expert_rows(const Op& op) {
   return op.weighted || op.kind == OpKind::Permute || op.kind == OpKind::Unpermute ||
          op.kind == OpKind::RouterForward || op.kind == OpKind::RouterBackward;
@@ -113,12 +118,10 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
   double factor = 1.0;
   switch (op.kind) {
     case OpKind::Gemm:
-      cost = gemm(device, op, read, written);
-      factor = stack.factor(Factor::Gemm);
-      break;
     case OpKind::GroupedGemm:
-      cost = grouped_gemm(device, op, read, written);
-      factor = stack.factor(Factor::Gemm) * experts_.products;
+      cost = products(device, op, read, written);
+      factor = stack.factor(Factor::Gemm);
+      if (op.kind == OpKind::GroupedGemm) factor *= experts_.products;
       break;
     case OpKind::AttentionScores:
     case OpKind::AttentionContext:
@@ -172,8 +175,7 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
     case OpKind::LambStep:
     case OpKind::SgdStep:
       cost = memory_bound_cost(device, op, read, written);
-      factor = stack.factor(Factor::MemoryBound);
-      if (moves_expert_rows(op)) factor *= experts_.rows;
+      factor = stack.factor(Factor::MemoryBound) * (moves_expert_rows(op) ? experts_.rows : 1.0);
       break;
     case OpKind::AllReduce:
     case OpKind::AllGather:
