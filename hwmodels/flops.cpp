@@ -26,8 +26,8 @@ LayerFlops layer_flops(const Transformer& model, std::int64_t index, double s,
   double pairs = convention == FlopsConvention::Megatron ? s * s : s * (s + 1.0) / 2.0;
   const double window = static_cast<double>(model.window_of(index));
   if (window > 0 && window < s) {
-    pairs = convention == FlopsConvention::Megatron ? s * window
-                                                    : window * (s - (window - 1.0) / 2.0);
+    pairs =
+        convention == FlopsConvention::Megatron ? s * window : window * (s - (window - 1.0) / 2.0);
   }
   const auto widths = static_cast<double>(model.query_width() + model.context_width());
   return {2.0 * s * weights, 2.0 * pairs * widths};

@@ -30,8 +30,8 @@ Cost gemm(const Device& device, const Op& op, Bytes read, Bytes written) {
   return gemm_cost(device, shape);
 }
 
-// The products of all experts as one: rows padded to tiles for each expert. Of a weight gradient the
-// rows are the reduction dimension, and the outputs of the experts lie below each other.
+// The products of all experts as one: rows padded to tiles for each expert. Of a weight gradient
+// the rows are the reduction dimension, and the outputs of the experts lie below each other.
 Cost grouped_gemm(const Device& device, const Op& op, Bytes read, Bytes written) {
   const auto [g, m, n, k, u0, u1] = op.dims;
   constexpr std::int64_t kLeast = 16, kMost = 128;
@@ -45,6 +45,16 @@ Cost grouped_gemm(const Device& device, const Op& op, Bytes read, Bytes written)
   Cost cost = gemm_cost(device, shape);
   cost.model = "grouped gemm: rows of each group padded to tiles, as one gemm";
   return cost;
+}
+
+Cost products(const Device& device, const Op& op, Bytes read, Bytes written) {
+  return op.kind == OpKind::Gemm ? gemm(device, op, read, written)
+                                 : grouped_gemm(device, op, read, written);
+}
+
+bool moves_expert_rows(const Op& op) {
+  return op.weighted || op.kind == OpKind::Permute || op.kind == OpKind::Unpermute ||
+         op.kind == OpKind::RouterForward || op.kind == OpKind::RouterBackward;
 }
 
 Stack adjusted(Stack stack, const Adjustments& adjustments) {
@@ -80,6 +90,7 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
   }
   StackChoice choice = choose_stack(data / "stacks", job.stack);
   stack_deviation_ = choice.deviation;
+  if (adjustments.stack_factors) experts_ = choose_experts(data / "stacks" / "experts", job.stack);
   if (!choice.note.empty()) notes_.push_back(std::move(choice.note));
   for (const Device& device : devices_) {
     stacks_.push_back(adjusted(choice.stack.on(device.architecture), adjustments));
@@ -108,12 +119,10 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
   double factor = 1.0;
   switch (op.kind) {
     case OpKind::Gemm:
-      cost = gemm(device, op, read, written);
-      factor = stack.factor(Factor::Gemm);
-      break;
     case OpKind::GroupedGemm:
-      cost = grouped_gemm(device, op, read, written);
+      cost = products(device, op, read, written);
       factor = stack.factor(Factor::Gemm);
+      if (op.kind == OpKind::GroupedGemm) factor *= experts_.products;
       break;
     case OpKind::AttentionScores:
     case OpKind::AttentionContext:
@@ -178,7 +187,7 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
     case OpKind::LambStep:
     case OpKind::SgdStep:
       cost = memory_bound_cost(device, op, read, written);
-      factor = stack.factor(Factor::MemoryBound);
+      factor = stack.factor(Factor::MemoryBound) * (moves_expert_rows(op) ? experts_.rows : 1.0);
       break;
     case OpKind::AllReduce:
     case OpKind::AllGather:
@@ -202,8 +211,16 @@ CollectiveSchedule HardwareModel::collective(OpKind kind, Bytes bytes,
                                              std::span<const GpuId> members) const {
   GPUTWIN_CHECK(!members.empty(), "a communicator has members");
   const DeviceKindId device = topology_.device_kind(members.front());
-  return nccl_schedule(nccl_, devices_[device.value], stacks_[device.value], topology_, kind, bytes,
-                       members, forced_);
+  CollectiveSchedule schedule = nccl_schedule(nccl_, devices_[device.value], stacks_[device.value],
+                                              topology_, kind, bytes, members, forced_);
+  if (kind != OpKind::AllToAll || experts_.exchange == 1.0) return schedule;
+  // As if so many bytes were sent.
+  schedule.latency = schedule.latency * experts_.exchange;
+  for (FlowEdge& edge : schedule.edges) {
+    edge.bytes =
+        Bytes(static_cast<std::int64_t>(static_cast<double>(edge.bytes.value) * experts_.exchange));
+  }
+  return schedule;
 }
 
 Interference HardwareModel::interference(DeviceKindId kind) const {

@@ -8,6 +8,7 @@
 
 #include "hwmodels/collectives/nccl.h"
 #include "hwmodels/device.h"
+#include "hwmodels/experts.h"
 #include "hwmodels/stack.h"
 #include "sim/core/cost_model.h"
 #include "sim/core/job.h"
@@ -58,7 +59,8 @@ class HardwareModel final : public CostModel {
   const Topology& topology_;
   std::vector<Device> devices_;         // by DeviceKindId
   std::vector<const NodeType*> nodes_;  // first node type that holds the device kind
-  std::vector<Stack> stacks_;           // by DeviceKindId
+  ExpertFactors experts_;
+  std::vector<Stack> stacks_;  // by DeviceKindId
   double stack_deviation_ = 0;
   NcclConstants nccl_;
   NcclChoice forced_;

@@ -43,9 +43,11 @@ void check_tensor_parallel(const ScenarioDocument& d, const Scenario& s) {
   const auto advice = [&] {
     return number_advice(nearest_legal(tp, 1, m.kv_heads, legal), "set tp to 1");
   };
-  const std::pair<const char*, std::int64_t> divided[] = {
-      {"heads", m.heads}, {"kv_heads", m.kv_heads}, {"ffn", cut_ffn(m)},
-      {"moe.shared_ffn", m.moe.shared_ffn}, {"vocab", m.vocab}};
+  const std::pair<const char*, std::int64_t> divided[] = {{"heads", m.heads},
+                                                          {"kv_heads", m.kv_heads},
+                                                          {"ffn", cut_ffn(m)},
+                                                          {"moe.shared_ffn", m.moe.shared_ffn},
+                                                          {"vocab", m.vocab}};
   for (const auto& [key, value] : divided) {
     if (value % tp == 0) continue;
     throw d.error("/layout/tp", fmt::format("does not divide {} ({})", key, value), advice());
@@ -231,9 +233,9 @@ void check_experts(const ScenarioDocument& d, const Scenario& s) {
   }
   const auto legal = [&](std::int64_t v) { return ranks % v == 0 && m.moe.experts % v == 0; };
   if (!legal(ep)) {
-    const std::string what =
-        ranks % ep != 0 ? fmt::format("tp x cp x dp ({})", ranks)
-                        : fmt::format("the experts of a layer ({})", m.moe.experts);
+    const std::string what = ranks % ep != 0
+                                 ? fmt::format("tp x cp x dp ({})", ranks)
+                                 : fmt::format("the experts of a layer ({})", m.moe.experts);
     throw d.error(d.blame_default({"/layout/ep", "/layout/dp"}),
                   fmt::format("does not fit: ep ({}) does not divide {}", ep, what),
                   number_advice(nearest_legal(ep, 1, ranks, legal), "set ep to 1"));
@@ -247,8 +249,7 @@ void check_experts(const ScenarioDocument& d, const Scenario& s) {
     throw d.error("/layout/zero", "is not supported yet with experts", "nearest legal value: 1");
   }
   if (!load.empty() && static_cast<std::int64_t>(load.size()) != ep) {
-    throw d.error("/job/expert_load",
-                  fmt::format("has {} entries for ep {}", load.size(), ep),
+    throw d.error("/job/expert_load", fmt::format("has {} entries for ep {}", load.size(), ep),
                   "write one factor per expert-parallel rank");
   }
   if (!load.empty() && ep == 1) {

@@ -112,7 +112,7 @@ struct Layout {
   std::vector<GpuId> devices{};     // GPU of every rank; empty: rank r on GPU r
   bool overlap_grad_reduce = true;  // reduce gradient buckets under the backward pass
   bool overlap_param_gather =
-      true;                 // with zero >= 1: gather parameters under the next forward pass
+      true;  // with zero >= 1: gather parameters under the next forward pass
   bool overlap_shared_experts = false;  // they run under the all-to-all before the experts
   std::uint8_t recompute_modules = 0;   // kRecompute*, beside `recompute`
   bool overlap_p2p = true;  // pipeline messages travel under compute, where the stack can

@@ -105,20 +105,20 @@
 //     interpreter 8- and 4-bit numbers are exact, scales 1, and a Hadamard transform, which the
 //     product over tokens undoes, the identity; and LAMB's trust ratio is 1.
 // 11. Frozen norms: NormBackward writes dx alone. A second write of Gemm is memory held, no value.
-// 12. Experts. Blocks of an operand of GroupedGemm lie below each other: block i of C is the product
-//     of blocks i of A and B. Routing is a table that all layouts share: choice j of token row r is
-//     expert (r k + j) mod e, row (r k + j) / e of that expert's c; what lies beyond c is dropped
-//     and rows without a token are 0. It is even, and the same whatever the layout where e divides k
-//     times the rows of every contiguous piece of a sequence that a rank holds. `load` tells kernels
-//     otherwise. Gates are the router's softmax over all experts at the chosen ones. With
-//     `weighted` Activation* multiply row i of y by w[i] [t, 1].
+// 12. Experts. Blocks of an operand of GroupedGemm lie below each other: block i of C is the
+//     product of blocks i of A and B. Routing is a table that all layouts share: choice j of token
+//     row r is expert (r k + j) mod e, row (r k + j) / e of that expert's c; what lies beyond c is
+//     dropped and rows without a token are 0. It is even, and the same whatever the layout where e
+//     divides k times the rows of every contiguous piece of a sequence that a rank holds. `load`
+//     tells kernels otherwise. Gates are the router's softmax over all experts at the chosen ones.
+//     With `weighted` Activation* multiply row i of y by w[i] [t, 1].
 // 13. Multi-head latent attention: a head's query and key are [n | r] wide, r of them rotated by
-//     position as in note 6; the rotated part of the key, kr [t, r], is one for all heads. A head of
-//     kv is [n | v]. `value_size` of Flash* is the head size of V and O where it is not d.
-// 14. `window` of Flash*: a query sees its own key and the window - 1 before it. `launches`: kernels
-//     that one instruction stands for, each at the host's launch cost.
-// 15. Convolution of n images of c channels and h x w pixels with f filters in o groups; `filter` is
-//     its size, stride and padding. Images are rows of [n, c h w], filters of [f, c / o, rows,
+//     position as in note 6; the rotated part of the key, kr [t, r], is one for all heads. A head
+//     of kv is [n | v]. `value_size` of Flash* is the head size of V and O where it is not d.
+// 14. `window` of Flash*: a query sees its own key and the window - 1 before it. `launches`:
+//     kernels that one instruction stands for, each at the host's launch cost.
+// 15. Convolution of n images of c channels and h x w pixels with f filters in o groups; `filter`
+//     is its size, stride and padding. Images are rows of [n, c h w], filters of [f, c / o, rows,
 //     columns]; the result is [n, f h' w'].
 // 16. Recurrent layer over s steps of b sequences: i inputs, h outputs, g gates of h each (4: LSTM,
 //     3: GRU); `kept` holds the gates of all steps. Costs alone: not interpreted.
@@ -226,14 +226,14 @@ struct Op {
   Norm norm = Norm::LayerNorm;
   AttentionKernel attention = AttentionKernel::Unfused;  // Flash*: which kernel
   CopyKind copy = CopyKind::DeviceToDevice;
-  std::uint8_t fused = 1;  // pointwise kernels this one replaces; > 1 only lowers launch count
-  std::uint16_t launches = 1;        // kernels of one instruction (note 14)
-  std::int32_t value_size = 0;       // Flash*: note 13
-  std::int32_t window = 0;           // Flash*: note 14; 0: none
-  float dropout = 0.0f;    // probability; costs the mask, interpreted only when 0
-  float scale = 1.0f;      // CastCopy; LossFromSums, CrossEntropyBackward: 1 / tokens of the batch
-  SlotId slot{};           // communication: communicator or peer slot of the program
-  SlotId cp_slot{};        // context parallelism: how positions and keys lie (note 8)
+  std::uint8_t fused = 1;       // pointwise kernels this one replaces; > 1 only lowers launch count
+  std::uint16_t launches = 1;   // kernels of one instruction (note 14)
+  std::int32_t value_size = 0;  // Flash*: note 13
+  std::int32_t window = 0;      // Flash*: note 14; 0: none
+  float dropout = 0.0f;         // probability; costs the mask, interpreted only when 0
+  float scale = 1.0f;  // CastCopy; LossFromSums, CrossEntropyBackward: 1 / tokens of the batch
+  SlotId slot{};       // communication: communicator or peer slot of the program
+  SlotId cp_slot{};    // context parallelism: how positions and keys lie (note 8)
   std::uint32_t ring_step = 0;  // Flash*: whose keys (note 8)
   std::uint32_t root = 0;       // Broadcast: member index
   std::uint32_t load = 0;       // load table + 1; 0: even

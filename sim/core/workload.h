@@ -32,8 +32,8 @@ struct Experts {
 /// Multi-head latent attention (DeepSeek-V2): queries, and keys with values, are expanded from
 /// normed latent vectors; none if `kv_rank` is 0. heads x (nope + rope) is the width of queries.
 struct Mla {
-  std::int64_t q_rank = 0;   // of the queries' latent vector; 0: a plain projection
-  std::int64_t kv_rank = 0;  // of the latent vector of keys and values
+  std::int64_t q_rank = 0;          // of the queries' latent vector; 0: a plain projection
+  std::int64_t kv_rank = 0;         // of the latent vector of keys and values
   std::int64_t nope = 0, rope = 0;  // of a head's query and key: not rotated, rotated
   std::int64_t value = 0;           // of a head's value
 
@@ -71,7 +71,8 @@ struct Transformer {
   std::int64_t context_width() const { return heads * (has_mla() ? mla.value : head_dim); }
   bool has_experts() const { return moe.experts > 0; }
   bool has_experts(std::int64_t layer) const {
-    return has_experts() && layer >= moe.dense_layers && (layer - moe.dense_layers) % moe.every == 0;
+    return has_experts() && layer >= moe.dense_layers &&
+           (layer - moe.dense_layers) % moe.every == 0;
   }
   bool has_mla() const { return mla.kv_rank > 0; }
   /// Keys that a query of a layer sees; 0: all before it.

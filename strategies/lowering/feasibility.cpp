@@ -121,10 +121,11 @@ Refusal sharding(const Layout& layout) {
 
 Refusal tensor(const Transformer& m, const Layout& layout, const Job& job) {
   const std::int64_t tp = layout.tp;
-  const std::array<std::pair<const char*, std::int64_t>, 4> cut{{{"attention heads", m.heads},
-                                                                 {"key/value heads", m.kv_heads},
-                                                                 {"ffn width", m.has_experts() && m.moe.dense_layers == 0 && m.moe.every == 1 ? tp : m.ffn},
-                                                                 {"vocabulary", m.vocab}}};
+  const std::array<std::pair<const char*, std::int64_t>, 4> cut{
+      {{"attention heads", m.heads},
+       {"key/value heads", m.kv_heads},
+       {"ffn width", m.has_experts() && m.moe.dense_layers == 0 && m.moe.every == 1 ? tp : m.ffn},
+       {"vocabulary", m.vocab}}};
   for (const auto& [what, size] : cut) {
     if (size % tp != 0) {
       return no("tp " + text(tp) + " does not divide the " + what + " (" + text(size) + ")",

@@ -127,7 +127,8 @@ View mla_backward(StageBuilder& b, const View& dy, const MlaState& state, bool t
   const View dkey = b.reduced("shared_key_grad", dshared);
   const View dkv_down = b.temporary("kv_down_grad", dkey.rows, a.kv_rank + a.rope);
   b.kernel("kv_down_grad_join", {.kind = OpKind::CastCopy, .dims = {dkv_down.elements()}},
-           {dkv_normed, dkey}, {columns(dkv_down, 0, a.kv_rank), columns(dkv_down, a.kv_rank, a.rope)});
+           {dkv_normed, dkey},
+           {columns(dkv_down, 0, a.kv_rank), columns(dkv_down, a.kv_rank, a.rope)});
   rotate_queries(b, dq, true);
   View dx = column_parallel_backward(b, kQUpLayer, dq, state.to_q_up, a.q_rank > 0 || to_input);
   if (a.q_rank > 0) {

@@ -48,8 +48,8 @@ View mlp_backward(StageBuilder& b, const View& dy, const MlpState& state) {
 View layer_forward(StageBuilder& b, const View& x, LayerState& state) {
   const View y1 =
       norm_forward(b, "norm1", Role::Norm1Gain, Role::Norm1Bias, x, state.norm1, norm_output(b));
-  const View attention = b.model.has_mla() ? mla_forward(b, y1, state.mla)
-                                           : attention_forward(b, y1, state.attention);
+  const View attention =
+      b.model.has_mla() ? mla_forward(b, y1, state.mla) : attention_forward(b, y1, state.attention);
   const View x1 =
       bias_dropout_add(b, "proj_residual", Role::ProjBias, attention, x, state.dropout1);
   const bool experts = b.model.has_experts(b.layer());

@@ -1,8 +1,8 @@
-// A mixture of experts: router, dispatch to the ranks that hold the chosen experts, their perceptrons
-// as grouped products, combination; shared experts beside them.
+// A mixture of experts: router, dispatch to the ranks that hold the chosen experts, their
+// perceptrons as grouped products, combination; shared experts beside them.
 //
 //   x [t, h] -> logits [t, E] -> weights of the k chosen
-//   rows by expert [E c, h] -(all-to-all)-> [ranks, experts of the rank, c, h] -> [experts, ranks, c]
+//   rows by expert [E c, h] -(all-to-all)-> [ranks, experts, c, h] -> [experts, ranks, c, h]
 //   fc1, weighted activation, fc2 of each expert, and the same way back; the rows of a token are
 //   summed.
 //
@@ -74,7 +74,8 @@ struct Operands {
 };
 
 // What a product reads: copies where the job multiplies in 8 or 4 bits.
-Operands operands(StageBuilder& b, const std::string& name, const View& x, Role role, bool forward) {
+Operands operands(StageBuilder& b, const std::string& name, const View& x, Role role,
+                  bool forward) {
   if (!is_narrow(b)) return {x, x, b.weight(role).value};
   const bool train = b.trains(role);
   const NarrowCopies copies =

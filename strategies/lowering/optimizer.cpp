@@ -66,8 +66,8 @@ void update(StageBuilder& b, const Bucket& bucket, const BucketViews& v, const V
   } else if (bucket.weight_shard.valid() && b.parameters.level() < 3) {
     // The step adds to what is there: the rank's own part of the weights.
     b.kernel("own_weights",
-             {.kind = OpKind::CastCopy, .slot = bucket.shard_slot, .dims = {bucket.shard}}, {v.weight},
-             {v.updated});
+             {.kind = OpKind::CastCopy, .slot = bucket.shard_slot, .dims = {bucket.shard}},
+             {v.weight}, {v.updated});
   }
   writes.push_back(flat(bucket.m, bucket.shard, state));
   if (bucket.v.valid()) writes.push_back(flat(bucket.v, bucket.shard, state));

@@ -452,8 +452,7 @@ void StageParameters::place(const TensorSpec& t, const Bucket& bucket, std::int6
          .cols = t.cols,
          .weight = view(weight_home, bucket.dtype, part.rows, offset),
          .gradient = t.frozen ? View{} : view(gradient_home, p.grads, part.rows, offset),
-         .sharding =
-             cut ? Sharding{.axis = t.axis, .slot = slot, .blocks = t.blocks} : Sharding{},
+         .sharding = cut ? Sharding{.axis = t.axis, .slot = slot, .blocks = t.blocks} : Sharding{},
          .weight_shards = flat_weights ? reducing_.shard : SlotId{},
          .gradient_shards = flat_gradients ? reducing_.shard : SlotId{},
          .ones = t.ones,

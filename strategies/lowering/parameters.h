@@ -55,9 +55,7 @@ enum class Role : std::uint8_t {
 
 constexpr bool is_adapter(Role role) { return role >= Role::QkvAdapterIn; }
 /// Weights of the rank's experts, below each other: other ranks of the expert group hold others.
-constexpr bool is_expert(Role role) {
-  return role == Role::ExpertFc1 || role == Role::ExpertFc2;
-}
+constexpr bool is_expert(Role role) { return role == Role::ExpertFc1 || role == Role::ExpertFc2; }
 /// Weights of the layers' matrix multiplies.
 constexpr bool is_linear(Role role) {
   return role == Role::Qkv || role == Role::Proj || role == Role::Fc1 || role == Role::Fc2 ||

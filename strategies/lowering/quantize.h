@@ -36,10 +36,10 @@ bool transposes_copies(const StageBuilder& b);
 
 struct Wanted {
   bool rows = true, cols = true;
-  bool shard = false;  // of the tokens: copies are gathered over tp before they are multiplied
-  bool keep = false;   // the copy for the weight gradient lives until backward
-  bool blocks = false; // rows are blocks, one per expert: no copy is transposed as a whole
-  View bias_grad{};    // the sums over tokens are added here
+  bool shard = false;   // of the tokens: copies are gathered over tp before they are multiplied
+  bool keep = false;    // the copy for the weight gradient lives until backward
+  bool blocks = false;  // rows are blocks, one per expert: no copy is transposed as a whole
+  View bias_grad{};     // the sums over tokens are added here
 };
 /// NarrowCopies of x [t, h]. A shard has no second copy where that is transposed: it is made of the
 /// gathered first one. What is in the format already is its own first copy.

@@ -26,10 +26,10 @@ struct Sizes {
   std::int64_t adapter = 0;                                   // rank of low-rank adapters; 0: none
   bool adapters_on_qkv_only = false;
   std::int64_t experts = 0, local_experts = 0;  // of the layer, on one rank of the expert group
-  std::int64_t expert_capacity = 0;  // rows that one rank sends to one expert, padded
-  std::int64_t expert_rows = 0;      // rows that one rank sends, and that it receives
-  DType activation = DType::Bf16;  // of stored activations
-  DType gemm = DType::Bf16;        // of the layers' matrix multiplies
+  std::int64_t expert_capacity = 0;             // rows that one rank sends to one expert, padded
+  std::int64_t expert_rows = 0;                 // rows that one rank sends, and that it receives
+  DType activation = DType::Bf16;               // of stored activations
+  DType gemm = DType::Bf16;                     // of the layers' matrix multiplies
 };
 
 inline Sizes local_sizes(const Transformer& m, const Layout& layout, const Job& job) {
@@ -55,8 +55,8 @@ inline Sizes local_sizes(const Transformer& m, const Layout& layout, const Job& 
     s.experts = m.moe.experts;
     s.local_experts = m.moe.experts / layout.ep;
     const double factor = m.moe.capacity_factor > 0 ? m.moe.capacity_factor : 1.0;
-    const double even = static_cast<double>(s.shard_tokens * m.moe.top_k) /
-                        static_cast<double>(m.moe.experts);
+    const double even =
+        static_cast<double>(s.shard_tokens * m.moe.top_k) / static_cast<double>(m.moe.experts);
     s.expert_capacity = static_cast<std::int64_t>(std::ceil(factor * even - 1e-9));
     s.expert_rows = s.experts * s.expert_capacity;
   }

@@ -45,8 +45,9 @@ struct StackKernels {
   // kernel has already added to the F32 one (Transformer Engine's get_dummy_wgrad, one by shape and
   // kept; Megatron's LinearWithGradAccumulationAndAsyncCommunication for the head).
   bool dummy_weight_grads = false;
-  // The experts' products and copies are kernels of their own, one per expert, else one for all.
-  bool experts_apart = false;
+  // Kernels, or other steps of the host, for each expert of a grouped product or copy; 0: one
+  // kernel for all of them.
+  std::uint8_t launches_per_expert = 0;
   Messages messages = Messages::OverlappedIfInterleaved;
   // Hybrid sharding: gradients are summed over the copies after the last micro-batch, not after
   // each.

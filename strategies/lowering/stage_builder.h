@@ -2,6 +2,7 @@
 // operations.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -21,7 +22,7 @@ namespace gputwin {
 struct StageWiring {
   SlotId tp{}, dp{}, shard{}, replica{}, model{}, embedding{}, next{}, previous{};
   SlotId copies{}, loss{};
-  SlotId ep{}, expert_dp{};  // the expert group, the ranks that hold the same experts
+  SlotId ep{}, expert_dp{};               // the expert group, the ranks that hold the same experts
   SlotId cp{}, cp_next{}, cp_previous{};  // the last two: neighbours in the ring exchange
   std::uint8_t compute_stream = 0, tp_stream = 0, dp_stream = 0;
   std::uint8_t cp_stream = 0, cp_receive_stream = 0;  // collectives or sends; receives
@@ -123,7 +124,8 @@ class StageBuilder {
 
   /// Kernels that one instruction over all experts of the rank stands for.
   std::uint16_t expert_launches() const {
-    return kernels.experts_apart ? static_cast<std::uint16_t>(sizes.local_experts) : 1;
+    const std::int64_t n = kernels.launches_per_expert * sizes.local_experts;
+    return static_cast<std::uint16_t>(std::clamp<std::int64_t>(n, 1, 0xffff));
   }
 
   bool tensor_parallel() const { return layout.tp > 1; }

@@ -30,7 +30,8 @@ bool is_exchange(OpKind kind) {
 // The operations that a module of `modules` is made of. Sequence parallelism gathers for them.
 bool is_of_modules(const std::string& op, std::uint8_t modules) {
   const auto starts = [&](std::initializer_list<const char*> words) {
-    return std::any_of(words.begin(), words.end(), [&](const char* w) { return op.starts_with(w); });
+    return std::any_of(words.begin(), words.end(),
+                       [&](const char* w) { return op.starts_with(w); });
   };
   return ((modules & kRecomputeMlaUp) != 0 &&
           starts({"q_up", "kv_up", "mla_rope", "mla_key_value", "shared_key"})) ||

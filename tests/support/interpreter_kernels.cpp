@@ -135,7 +135,12 @@ void router(Work& work) {
 struct Heads {
   std::int64_t b, a, g, s, u, d;
   explicit Heads(const Op& op, std::int64_t size = 0)
-      : b(op.dims[0]), a(op.dims[1]), g(op.dims[2]), s(op.dims[3]), u(op.dims[4]), d(size > 0 ? size : op.dims[5]) {
+      : b(op.dims[0]),
+        a(op.dims[1]),
+        g(op.dims[2]),
+        s(op.dims[3]),
+        u(op.dims[4]),
+        d(size > 0 ? size : op.dims[5]) {
     need(g > 0 && a % g == 0, "query heads are not a multiple of key heads");
   }
   std::int64_t query_size() const { return b * s * a * d; }
@@ -479,9 +484,9 @@ void activation_forward(Work& work) {
   Array& y = output(work, 0, t * f);
   for (std::int64_t r = 0; r < t; ++r) {
     for (std::int64_t c = 0; c < f; ++c) {
-      y[r * f + c] =
-          activated(work.op.activation, x[r * width + c]) * (gated ? x[r * width + f + c] : 1.0) *
-          (work.op.weighted ? work.reads.back().at(static_cast<std::size_t>(r)) : 1.0);
+      y[r * f + c] = activated(work.op.activation, x[r * width + c]) *
+                     (gated ? x[r * width + f + c] : 1.0) *
+                     (work.op.weighted ? work.reads.back().at(static_cast<std::size_t>(r)) : 1.0);
     }
   }
 }
@@ -494,7 +499,8 @@ void activation_backward(Work& work) {
   const Array x = biased(work, 1, t, width);
   Array& dx = output(work, 0, t * width);
   const bool weighted = work.op.weighted;
-  if (weighted) std::fill(output(work, work.writes.size() - 1, t).begin(), work.writes.back().end(), 0.0);
+  if (weighted)
+    std::fill(output(work, work.writes.size() - 1, t).begin(), work.writes.back().end(), 0.0);
   for (std::int64_t r = 0; r < t; ++r) {
     const double weight = weighted ? work.reads.back().at(static_cast<std::size_t>(r)) : 1.0;
     for (std::int64_t c = 0; c < f; ++c) {

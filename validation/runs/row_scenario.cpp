@@ -244,8 +244,8 @@ class RowTranslation {
     return e;
   }
 
-  // Jobs with experts are given so much of a large NVLink domain (a rack of 72) that no expert group
-  // straddles two.
+  // Jobs with experts are given so much of a large NVLink domain (a rack of 72) that no expert
+  // group straddles two.
   std::int64_t used_domain(std::int64_t domain, std::int64_t node_size) const {
     const std::int64_t ep = count(parallel_, "ep", 1), used = domain / ep * ep;
     return domain > node_size && used >= node_size && used % node_size == 0 ? used : domain;
@@ -263,7 +263,8 @@ class RowTranslation {
       type["intra"] = {{"kind", kind}};
       if (kind != "pcie" && kind != "none") {
         type["intra"]["bandwidth_GBps"] = number(intra, "GBps_per_device_per_direction");
-        const std::int64_t domain = used_domain(count(intra, "domain_devices", node_size), node_size);
+        const std::int64_t domain =
+            used_domain(count(intra, "domain_devices", node_size), node_size);
         if (kind == "nvswitch" && domain > node_size) type["intra"]["domain_gpus"] = domain;
       }
     }

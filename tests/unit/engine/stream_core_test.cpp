@@ -31,10 +31,10 @@ TEST(Host, LaunchBoundRankWaitsForItsHost) {
 TEST(Host, LaunchesEveryKernelOfAnInstruction) {
   World world;
   world.costs.host_cost.launch = Seconds(2e-6);
-  const Execution run =
-      world.run("program p\n  stream compute compute\nbody\n"
-                "  kernel compute F/L0/a opaque flops=1e6 launches=3 : :\n" +
-                kernel("compute", 1) + "rank p gpu=0\n");
+  const Execution run = world.run(
+      "program p\n  stream compute compute\nbody\n"
+      "  kernel compute F/L0/a opaque flops=1e6 launches=3 : :\n" +
+      kernel("compute", 1) + "rank p gpu=0\n");
   EXPECT_EQ(run.makespan, 9 * kUs);
 }
 

@@ -175,7 +175,8 @@ TEST(ExpertsMeaning, GradientsAreDerivativesOfTheLoss) {
   }
 }
 
-// 4 rows of 8 features, 2 choices, 4 experts over 2 ranks: 8 rows go out, half of them to the other.
+// 4 rows of 8 features, 2 choices, 4 experts over 2 ranks: 8 rows go out, half of them to the
+// other.
 TEST(ExpertsLowering, SendsAndHoldsWhatTheRoutingSays) {
   Transformer m = tiny_experts();
   Layout l;

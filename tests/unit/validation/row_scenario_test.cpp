@@ -109,8 +109,7 @@ TEST(RowScenario, CutsExpertsAsTheStacksRecipesDo) {
   config["recompute_modules"] = {"mla_up_proj", "layernorm"};
   const Json s = scenario_of(config);
   EXPECT_EQ(s["model"]["layers"], 62);
-  EXPECT_EQ(s["layout"]["stage_layers"],
-            (Json{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 2}));
+  EXPECT_EQ(s["layout"]["stage_layers"], (Json{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 2}));
   EXPECT_EQ(s["layout"]["ep"], 4);
   EXPECT_EQ(s["layout"]["recompute_modules"], (Json{"mla_up_proj", "norms"}));
   EXPECT_EQ(s["model"]["moe"]["dense_layers"], 3);
