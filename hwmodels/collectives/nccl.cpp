@@ -33,7 +33,7 @@ struct Setting {
   const Device& device;
   const Stack& stack;
   const NodeType& node;
-  const Placement& placement;
+  const GroupPlacement& placement;
   const Topology& topology;
   std::span<const GpuId> members;
   double mesh = 0.0;  // share of a GPU's NVLinks that lead to other members, least; 0: no mesh
@@ -328,14 +328,14 @@ BytesPerSecond direct(const Setting& s, std::uint32_t i, std::uint32_t j) {
   return s.topology.direct_nvlink(s.members[i], s.members[j]);
 }
 
-std::int32_t domain_size(const Placement& p, std::int32_t d) {
+std::int32_t domain_size(const GroupPlacement& p, std::int32_t d) {
   return static_cast<std::int32_t>(p.first[d + 1] - p.first[d]);
 }
 
 // Share of a GPU's NVLinks that lead to members of its domain, the least of all members; 0 if the
 // NVLinks form no mesh.
 double mesh_share(const Setting& s) {
-  const Placement& p = s.placement;
+  const GroupPlacement& p = s.placement;
   if (!s.nvlink() || s.node.intra.kind == IntraKind::NvSwitch) return 0.0;
   double least = 1.0;
   for (std::int32_t d = 0; d < p.domains(); ++d) {
@@ -355,7 +355,7 @@ double mesh_share(const Setting& s) {
 // `cap`; the links' own limit is expressed by more bytes, as the edges have unlike rates.
 void add_mesh(const Setting& s, std::int32_t d, double load, double cap,
               std::vector<FlowEdge>& edges) {
-  const Placement& p = s.placement;
+  const GroupPlacement& p = s.placement;
   for (std::uint32_t i = p.first[d]; i < p.first[d + 1]; ++i) {
     for (std::uint32_t j = p.first[d]; j < p.first[d + 1]; ++j) {
       const double rate = direct(s, p.order[i], p.order[j]).value;
@@ -368,7 +368,7 @@ void add_mesh(const Setting& s, std::int32_t d, double load, double cap,
 // members as both have.
 void add_ring(const Setting& s, double load, bool closed, double cap,
               std::vector<FlowEdge>& edges) {
-  const Placement& p = s.placement;
+  const GroupPlacement& p = s.placement;
   const std::int32_t domains = p.domains();
   const auto at = [&](std::int32_t d, std::int32_t j) {
     return p.order[p.first[d] + static_cast<std::uint32_t>(j % domain_size(p, d))];
@@ -413,7 +413,7 @@ std::vector<std::pair<std::pair<std::int32_t, std::int32_t>, int>> tree_links(
 }
 
 void add_tree(const Setting& s, double bytes, double cap, std::vector<FlowEdge>& edges) {
-  const Placement& p = s.placement;
+  const GroupPlacement& p = s.placement;
   const std::int32_t k = p.per_domain;
   const auto at = [&](std::int32_t domain, std::int32_t j) { return p.order[p.first[domain] + j]; };
   const auto links = tree_links(p.domains());
@@ -491,7 +491,7 @@ const char* model_of(Algorithm algorithm) {
 
 // NVLSTree: every GPU sends and gets (1 + 1/k) S in its switch; the tree passes the sums.
 void add_nvls_tree(const Setting& s, double bytes, std::vector<FlowEdge>& edges) {
-  const Placement& p = s.placement;
+  const GroupPlacement& p = s.placement;
   const std::int32_t k = p.per_domain;
   const auto at = [&](std::int32_t d, std::int32_t j) {
     return p.order[p.first[d] + static_cast<std::uint32_t>(j % k)];
@@ -625,7 +625,7 @@ CollectiveSchedule nccl_schedule(const NcclConstants& nccl, const Device& device
   schedule.high = kHigh;
   schedule.sm_share = device.interference.collective_sms / device.sms;
   if (members.size() == 1) return schedule;
-  const Placement placement = place(topology, members);
+  const GroupPlacement placement = place(topology, members);
   Setting setting{nccl,      device,   stack,  topology.node_type(members.front()),
                   placement, topology, members};
   const bool send = kind == OpKind::SendTo || kind == OpKind::RecvFrom;

@@ -9,8 +9,8 @@ namespace gputwin {
 namespace {
 
 // Adapters behind the members of domain `d`.
-std::int32_t rails_of(const Topology& topology, const Placement& p, std::span<const GpuId> members,
-                      std::size_t d) {
+std::int32_t rails_of(const Topology& topology, const GroupPlacement& p,
+                      std::span<const GpuId> members, std::size_t d) {
   std::int32_t rails = 0;
   std::pair<std::int32_t, std::int32_t> last{-1, -1};
   for (std::uint32_t i = p.first[d]; i < p.first[d + 1]; ++i) {
@@ -24,8 +24,8 @@ std::int32_t rails_of(const Topology& topology, const Placement& p, std::span<co
 
 }  // namespace
 
-Placement place(const Topology& topology, std::span<const GpuId> members) {
-  Placement p;
+GroupPlacement place(const Topology& topology, std::span<const GpuId> members) {
+  GroupPlacement p;
   p.order.resize(members.size());
   std::iota(p.order.begin(), p.order.end(), 0u);
   std::stable_sort(p.order.begin(), p.order.end(),

@@ -10,7 +10,7 @@
 
 namespace gputwin {
 
-struct Placement {
+struct GroupPlacement {
   std::vector<std::uint32_t> order;  // member indices by GPU: domain after domain
   // Where each domain starts in `order`; one past the end at the back.
   std::vector<std::uint32_t> first;
@@ -25,7 +25,7 @@ struct Placement {
 };
 
 /// Neighbours in GPU order share a domain if no network lies between them. O(n log n).
-Placement place(const Topology& topology, std::span<const GpuId> members);
+GroupPlacement place(const Topology& topology, std::span<const GpuId> members);
 
 /// Parent of `node` in the first (0) or second (1) binary tree over `nodes`, -1 for the root. The
 /// trees are NCCL's: the second mirrors the first (even counts) or is shifted by one (odd), so that

@@ -8,10 +8,10 @@
 
 namespace gputwin {
 
-/// By model chunk: seconds of the kernels of each pass, one after the other, on the first GPU of
-/// the stage, and the bytes of framed buffers that forward makes and later passes read. It stands
-/// for the profiling run that zero-bubble schedulers begin with; collectives, hidden or not, are
-/// left out.
+/// By model chunk, but the median of all: seconds of the kernels of each pass, one after the other,
+/// on the first GPU of the stage. It stands for the profiling run of the zero-bubble scheduler,
+/// which takes medians too and counts a micro-batch as held until its weight gradient is done.
+/// Collectives, hidden or not, are left out.
 std::vector<PassCosts> pass_costs(const Lowered& lowered, const CostModel& costs,
                                   const Topology& topology);
 
