@@ -28,7 +28,9 @@ class StageTimes {
     double t = (time_[at(last)] - time_[at(first)]) / r;
     if (first > 0) {
       const auto in = static_cast<double>(w_.units[at(first) - 1].output.value);
-      const bool crosses = w_.devices_per_node == 1 || offset % w_.devices_per_node == 0;
+      // What enters comes over the adapter of one node, unless both stages lie within it.
+      const bool crosses = w_.devices_per_node == 1 || offset % w_.devices_per_node == 0 ||
+                           offset / w_.devices_per_node != (offset + r - 1) / w_.devices_per_node;
       t += 2 * in / ((crosses ? w_.between.value : w_.in_node.value) * (crosses ? 1 : r));
     }
     return t;

@@ -213,24 +213,8 @@ void GraphLayers::forward_layer(std::int32_t l) {
       break;
     case LayerKind::Add: return forward_sum();
     case LayerKind::Concat: return forward_concat();
-    case LayerKind::Dropout: {
-      y = kept("out", e);
-      const View mask = saved_[{l, "mask"}] = kept("mask", r, c, DType::U8);
-      kernel(Phase::Forward, "",
-             {.kind = OpKind::CastCopy, .dropout = static_cast<float>(g.dropout), .dims = {r * c}},
-             {in()}, {y, mask});
-      break;
-    }
-    case LayerKind::Recurrent: {
-      y = kept("out", e);
-      const View gates = saved_[{l, "gates"}] =
-          kept("gates", r, (g.gates + 1) * e.channels, dtype_);
-      kernel(Phase::Forward, "",
-             {.kind = OpKind::RnnForward,
-              .dims = {samples_, e.height, in_extent(0).channels, e.channels, g.gates}},
-             {in(), w.value}, {y, gates});
-      break;
-    }
+    case LayerKind::Dropout: return forward_dropout();
+    case LayerKind::Recurrent: return forward_recurrent();
     case LayerKind::Embedding:
       y = kept("out", e);
       kernel(Phase::Forward, "", {.kind = OpKind::EmbeddingForward, .dims = {r, c, g.vocab}},
@@ -238,19 +222,47 @@ void GraphLayers::forward_layer(std::int32_t l) {
       break;
     case LayerKind::Attention: return forward_attention();
     case LayerKind::Loss: return forward_loss();
-    case LayerKind::Stated: {
-      y = kept("out", e);
-      Views reads;
-      for (std::size_t i = 0; i < g.inputs.size(); ++i)
-        reads.push_back(in(static_cast<std::int32_t>(i)));
-      if (w.present()) reads.push_back(w.value);
-      Op op{.kind = OpKind::Opaque};
-      op.stated = std::max(g.forward_time * static_cast<double>(samples_), Seconds(1e-9));
-      kernel(Phase::Forward, "", op, reads, {y});
-      break;
-    }
+    case LayerKind::Stated: return forward_stated();
   }
   values_[l] = y;
+}
+
+void GraphLayers::forward_dropout() {
+  const GraphLayer& g = layer(now_);
+  const Extent& e = g.output;
+  const View y = values_[now_] = kept("out", e);
+  const std::int64_t r = rows(e), c = cols(e);
+  const View mask = saved_[{now_, "mask"}] = kept("mask", r, c, DType::U8);
+  kernel(Phase::Forward, "",
+         {.kind = OpKind::CastCopy, .dropout = static_cast<float>(g.dropout), .dims = {r * c}},
+         {in()}, {y, mask});
+}
+
+void GraphLayers::forward_recurrent() {
+  const GraphLayer& g = layer(now_);
+  const Extent& e = g.output;
+  const View y = values_[now_] = kept("out", e);
+  const std::int64_t r = rows(e);
+  const GraphWeight& w = weights_.of(now_);
+  const View gates = saved_[{now_, "gates"}] = kept("gates", r, (g.gates + 1) * e.channels, dtype_);
+  kernel(Phase::Forward, "",
+         {.kind = OpKind::RnnForward,
+          .dims = {samples_, e.height, in_extent(0).channels, e.channels, g.gates}},
+         {in(), w.value}, {y, gates});
+}
+
+void GraphLayers::forward_stated() {
+  const GraphLayer& g = layer(now_);
+  const Extent& e = g.output;
+  const View y = values_[now_] = kept("out", e);
+  const GraphWeight& w = weights_.of(now_);
+  Views reads;
+  for (std::size_t i = 0; i < g.inputs.size(); ++i)
+    reads.push_back(in(static_cast<std::int32_t>(i)));
+  if (w.present()) reads.push_back(w.value);
+  Op op{.kind = OpKind::Opaque};
+  op.stated = std::max(g.forward_time * static_cast<double>(samples_), Seconds(1e-9));
+  kernel(Phase::Forward, "", op, reads, {y});
 }
 
 void GraphLayers::forward_sum() {

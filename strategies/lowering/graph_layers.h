@@ -77,6 +77,9 @@ class GraphLayers {
   View as_matrix(View view, std::int64_t width) const;
 
   void forward_layer(std::int32_t l);
+  void forward_dropout();
+  void forward_recurrent();
+  void forward_stated();
   void forward_sum();
   void forward_concat();
   void forward_attention();

@@ -42,16 +42,17 @@ TEST(ShippedScenarios, NamesEqualContents) {
     const Scenario s = load_scenario(file, {}, data_dirs());
     const Layout& l = s.layout;
     EXPECT_EQ(file.stem().string(), s.name);
-    const std::string head = name_of(s.workload) + "__" + s.cluster.name + "__" +
-                             "tp" + std::to_string(l.tp) + "_pp" + std::to_string(l.pp) + "_dp" +
+    const std::string head = name_of(s.workload) + "__" + s.cluster.name + "__" + "tp" +
+                             std::to_string(l.tp) + "_pp" + std::to_string(l.pp) + "_dp" +
                              std::to_string(l.dp);
     ASSERT_TRUE(s.name.starts_with(head)) << s.name << " does not begin with " << head;
     for (const std::string& word : words(s.name.substr(head.size()))) {
-      const bool told = word.empty() || word == to_string(l.schedule) ||
-                        word == to_string(l.recompute) || (word == "sp" && l.sp) ||
-                        (l.zero > 0 && word == "zero" + std::to_string(l.zero)) ||
-                        (word == "cp" + std::to_string(l.cp) && l.cp > 1) ||
-                        (word == "straggler" && !s.what_if.stragglers.empty());
+      const bool told =
+          word.empty() || word == to_string(l.schedule) || word == to_string(l.recompute) ||
+          (!l.stage_replicas.empty() && word == replicas_text(l.stage_replicas)) ||
+          (word == "sp" && l.sp) || (l.zero > 0 && word == "zero" + std::to_string(l.zero)) ||
+          (word == "cp" + std::to_string(l.cp) && l.cp > 1) ||
+          (word == "straggler" && !s.what_if.stragglers.empty());
       EXPECT_TRUE(told) << "the word " << word << " says something the file does not";
     }
   }
@@ -60,7 +61,7 @@ TEST(ShippedScenarios, NamesEqualContents) {
 TEST(ShippedScenarios, ModelsAndClustersAreNamedAfterTheirFiles) {
   for (const auto& file : shipped("models")) {
     const Workload workload = load_model(file.stem().string(), data_dirs());
-    EXPECT_EQ(std::get<Transformer>(workload).name, file.stem().string());
+    EXPECT_EQ(name_of(workload), file.stem().string());
   }
   for (const auto& file : shipped("clusters")) {
     const Cluster cluster = load_cluster(file.stem().string(), data_dirs());
@@ -108,6 +109,28 @@ TEST(ShippedScenarios, ModelsHaveTheirPublishedSize) {
   }
 }
 
+// Published parameter counts of torchvision, without batch norm's running figures.
+TEST(ShippedScenarios, GraphsHaveTheirPublishedSize) {
+  const auto graph = [](const std::string& name) {
+    return std::get<LayerGraph>(load_model(name, data_dirs()));
+  };
+  EXPECT_EQ(graph("vgg16").parameters(), 138357544);
+  EXPECT_EQ(graph("vgg19").parameters(), 143667240);
+  EXPECT_EQ(graph("alexnet").parameters(), 61100840);
+  EXPECT_EQ(graph("resnet50").parameters(), 25557032);
+  EXPECT_EQ(graph("resnet101").parameters(), 44549160);
+  EXPECT_EQ(graph("resnet152").parameters(), 60192808);
+  EXPECT_EQ(graph("wide_resnet50_2").parameters(), 68883240);
+  EXPECT_EQ(graph("inception_v3").parameters(), 23834568);
+  // 319 M at 416 filters (torchgpipe); weights grow with the square of the filters.
+  const double wide = 319e6 * 256 * 256 / (416.0 * 416.0);
+  EXPECT_NEAR(static_cast<double>(graph("amoebanet_d_18_256").parameters()), wide, 0.02 * wide);
+  EXPECT_EQ(graph("amoebanet_d_18_256").units(), 24);
+  // 4.09 and 15.47 billion multiplications of a 224 x 224 image.
+  EXPECT_NEAR(graph("resnet50").forward_flops().value, 2 * 4.09e9, 0.02e9);
+  EXPECT_NEAR(graph("vgg16").forward_flops().value, 2 * 15.47e9, 0.05e9);
+}
+
 /// Calls `visit` with every property of a schema: its key, its subschema.
 template <class Visit>
 void for_each_key(const Json& schema, const Visit& visit) {
@@ -124,7 +147,8 @@ TEST(ShippedScenarios, ReadmeDocumentsEveryKey) {
   std::ifstream stream(data_dirs()[0] / "README.md");
   std::stringstream text;
   text << stream.rdbuf();
-  for (const SchemaKind kind : {SchemaKind::Scenario, SchemaKind::Model, SchemaKind::Cluster}) {
+  for (const SchemaKind kind :
+       {SchemaKind::Scenario, SchemaKind::Model, SchemaKind::Graph, SchemaKind::Cluster}) {
     for_each_key(schema_json(kind), [&](const std::string& key, const Json& sub) {
       const std::string meaning = sub.at("description").get<std::string>();
       EXPECT_THAT(text.str(), HasSubstr("| `" + key + "` |")) << "README.md has no row for it";
