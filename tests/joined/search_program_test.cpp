@@ -53,15 +53,16 @@ TEST(Search, IsDeterministic) {
 // 175B in fp16 with Adam takes 18 bytes a parameter, 3.2 TB; 8 GPUs of 80 GB have 0.64.
 TEST(Search, SaysWhatItWouldTakeWhereNothingFits) {
   const ProgramOutput out = run_command(
-      kSearch + "gpt3_175b__a100_8x8__tp8_pp8_dp1_full --set cluster=a100_1x8 --set layout.pp=1 2>&1");
+      kSearch +
+      "gpt3_175b__a100_8x8__tp8_pp8_dp1_full --set cluster=a100_1x8 --set layout.pp=1 2>&1");
   EXPECT_EQ(out.exit_code, 3) << out.text;
   EXPECT_THAT(out.text, HasSubstr("GiB too much"));
   EXPECT_THAT(out.text, HasSubstr("64 GPUs of this kind would do"));
 }
 
 TEST(Search, ATimeLimitStopsWithTheBestSoFar) {
-  const ProgramOutput out = run_command(
-      kSearch + "gpt3_175b__a100_128x8__tp8_pp16_dp8 --time-limit 0.2 2>&1");
+  const ProgramOutput out =
+      run_command(kSearch + "gpt3_175b__a100_128x8__tp8_pp16_dp8 --time-limit 0.2 2>&1");
   EXPECT_EQ(out.exit_code, 1) << out.text;
   EXPECT_THAT(out.text, HasSubstr("--time-limit reached"));
   EXPECT_THAT(out.text, HasSubstr("stopped before the end"));
