@@ -193,6 +193,9 @@ class Search {
   // Counts of GPUs, doubling the nodes of the cluster, until some layout fits.
   std::string gpus_that_would_do() const {
     Scenario larger = scenario_;
+    if (larger.cluster.fabric.kind == FabricKind::None) {
+      return "more GPUs: a cluster with more nodes and a network between them";
+    }
     for (int doubled = 0; doubled < 6; ++doubled) {
       for (NodeGroup& group : larger.cluster.groups) group.count *= 2;
       const Topology topology(larger.cluster);

@@ -1,6 +1,7 @@
 // The closed form of the search against the executors, and its pieces against worked numbers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "hwmodels/hardware_model.h"

@@ -50,7 +50,8 @@ TEST(Search, IsDeterministic) {
   EXPECT_EQ(run_command(command).text, run_command(command + " ").text);
 }
 
-// 175B in fp16 with Adam takes 18 bytes a parameter, 3.2 TB; 8 GPUs of 80 GB have 0.64.
+// 175B in fp16 with Adam takes 18 bytes a parameter, 3.2 TB; 16 GPUs of 80 GB have 1.3,
+// 32 have 2.6, 64 have 5.1.
 TEST(Search, SaysWhatItWouldTakeWhereNothingFits) {
   const ProgramOutput out = run_command(
       kSearch +
