@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMostRounds = 4;      // of simulating, when some of the best turn out not to fit
+constexpr int kMostRounds = 4;          // of simulating, when some of the best turn out not to fit
 constexpr std::size_t kToBalance = 12;  // best grids whose stages are made uneven
 
 class Deadline {
@@ -97,8 +97,10 @@ class Search {
 
   void look_at_all() {
     const SpaceWatcher watcher{
-        .found = [&](const Layout& l,
-                     const Estimate& e) { found_.push_back({l, e.iteration, e.memory, {}, {}, {}}); },
+        .found =
+            [&](const Layout& l, const Estimate& e) {
+              found_.push_back({l, e.iteration, e.memory, {}, {}, {}});
+            },
         .keep_on = [&](double share) { return going_on("looking at layouts", share); }};
     result_.space = enumerate(request_.space, scenario_.layout, model_, scenario_.cluster,
                               scenario_.job, estimator_, watcher);
@@ -113,8 +115,8 @@ class Search {
       if (l.pp == 1 || l.vpp > 1) continue;
       if (!seen.insert({l.tp, l.cp, l.pp, l.dp, l.micro_batch}).second) continue;
       if (!going_on("balancing stages", double(seen.size()) / kToBalance)) break;
-      const auto moved = balanced(l, model_, scenario_.cluster, scenario_.job, topology_, costs_,
-                                  estimator_);
+      const auto moved =
+          balanced(l, model_, scenario_.cluster, scenario_.job, topology_, costs_, estimator_);
       if (!moved) continue;
       const Outcome<Estimate> outcome = estimator_.estimate(*moved);
       const auto* e = std::get_if<Estimate>(&outcome);
@@ -191,6 +193,9 @@ class Search {
   // Counts of GPUs, doubling the nodes of the cluster, until some layout fits.
   std::string gpus_that_would_do() const {
     Scenario larger = scenario_;
+    if (larger.cluster.fabric.kind == FabricKind::None) {
+      return "more GPUs: a cluster with more nodes and a network between them";
+    }
     for (int doubled = 0; doubled < 6; ++doubled) {
       for (NodeGroup& group : larger.cluster.groups) group.count *= 2;
       const Topology topology(larger.cluster);
@@ -247,13 +252,16 @@ std::string scenario_with(const Scenario& scenario, const Layout& layout, const 
   Json document = Json::parse(scenario.resolved);
   document["name"] = name;
   Json& l = document["layout"];
-  for (const char* key : {"stage_layers", "recompute_layers", "devices", "rank_order",
-                          "hsdp_group", "ep"}) {
+  for (const char* key :
+       {"stage_layers", "recompute_layers", "devices", "rank_order", "hsdp_group", "ep"}) {
     l.erase(key);
   }
-  for (const auto& [key, value] :
-       {std::pair{"tp", layout.tp}, {"pp", layout.pp}, {"vpp", layout.vpp}, {"dp", layout.dp},
-        {"cp", layout.cp}, {"zero", layout.zero}}) {
+  for (const auto& [key, value] : {std::pair{"tp", layout.tp},
+                                   {"pp", layout.pp},
+                                   {"vpp", layout.vpp},
+                                   {"dp", layout.dp},
+                                   {"cp", layout.cp},
+                                   {"zero", layout.zero}}) {
     l[key] = value;
   }
   l["sp"] = layout.sp;

@@ -30,8 +30,8 @@ struct FoundLayout {
   Seconds closed_form{};
   Bytes memory{};  // by the closed form, of the fullest GPU
   std::optional<Seconds> simulated;
-  Bytes simulated_memory{};    // on the device, with what the allocator holds
-  std::string not_simulated;   // why the simulator refused it, or empty
+  Bytes simulated_memory{};   // on the device, with what the allocator holds
+  std::string not_simulated;  // why the simulator refused it, or empty
 };
 
 struct SearchResult {
@@ -46,7 +46,8 @@ struct SearchResult {
 using SearchOutcome = std::variant<SearchResult, Infeasible>;
 
 /// Searches layouts for the job of `scenario`, whose own layout lends its other settings. The
-/// workload is a Transformer. Errors: InputError for a workload or GPU count that cannot be searched.
+/// workload is a Transformer. Errors: InputError for a workload or GPU count that cannot be
+/// searched.
 SearchOutcome search(const Scenario& scenario, const SearchRequest& request);
 
 /// The scenario with another layout, as a file that `gputwin run` accepts.

@@ -18,11 +18,13 @@ std::string seconds(const std::optional<Seconds>& s) {
 
 std::string row(const std::string& rank, const FoundLayout& f) {
   const Bytes memory = f.simulated ? f.simulated_memory : f.memory;
-  std::string line =
-      fmt::format("  {:>4}  {:<50} {:>5}  {:>11}  {:>10}  {:>8.1f} GiB", rank,
-                  layout_words(f.layout), f.layout.ranks(), seconds(f.closed_form),
-                  seconds(f.simulated), gib(memory));
-  if (!f.not_simulated.empty()) line += "  refused: " + f.not_simulated;
+  std::string line = fmt::format("  {:>4}  {:<50} {:>5}  {:>11}  {:>10}  {:>8.1f} GiB", rank,
+                                 layout_words(f.layout), f.layout.ranks(), seconds(f.closed_form),
+                                 seconds(f.simulated), gib(memory));
+  // The first clause; the rest, what the framework would say, is in the JSON.
+  if (!f.not_simulated.empty()) {
+    line += "  refused: " + f.not_simulated.substr(0, f.not_simulated.find(';'));
+  }
   return line + "\n";
 }
 
@@ -31,9 +33,22 @@ std::string head(const char* first) {
                      "closed form", "simulated", "memory");
 }
 
+// The front without what hardly differs from the row before: less than 5 % of memory, as many GPUs.
+std::string front(const std::vector<FoundLayout>& pareto) {
+  std::string text;
+  const FoundLayout* shown = nullptr;
+  for (const FoundLayout& f : pareto) {
+    const bool near = shown != nullptr && f.layout.ranks() >= shown->layout.ranks() &&
+                      gib(f.memory) > 0.95 * gib(shown->memory);
+    if (near) continue;
+    shown = &f;
+    text += row("", f);
+  }
+  return text;
+}
+
 std::vector<std::pair<std::string, Rejection>> by_count(const SpaceCount& space) {
-  std::vector<std::pair<std::string, Rejection>> list(space.rejected.begin(),
-                                                      space.rejected.end());
+  std::vector<std::pair<std::string, Rejection>> list(space.rejected.begin(), space.rejected.end());
   std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) {
     return a.second.layouts > b.second.layouts;
   });
@@ -63,10 +78,17 @@ std::string gain(const SearchResult& result) {
 
 Json json_of(const FoundLayout& f) {
   const Layout& l = f.layout;
-  Json j{{"layout", layout_words(l)}, {"gpus", l.ranks()},         {"tp", l.tp},
-         {"sp", l.sp},                {"cp", l.cp},                {"pp", l.pp},
-         {"vpp", l.vpp},              {"dp", l.dp},                {"zero", l.zero},
-         {"micro_batch", l.micro_batch}, {"closed_form_s", f.closed_form.value},
+  Json j{{"layout", layout_words(l)},
+         {"gpus", l.ranks()},
+         {"tp", l.tp},
+         {"sp", l.sp},
+         {"cp", l.cp},
+         {"pp", l.pp},
+         {"vpp", l.vpp},
+         {"dp", l.dp},
+         {"zero", l.zero},
+         {"micro_batch", l.micro_batch},
+         {"closed_form_s", f.closed_form.value},
          {"closed_form_bytes", f.memory.value}};
   if (!l.stage_layers.empty()) j["stage_layers"] = l.stage_layers;
   if (f.simulated) {
@@ -86,21 +108,23 @@ Json list_of(const std::vector<FoundLayout>& list) {
 }  // namespace
 
 std::string search_report(const SearchResult& result, const Scenario& scenario) {
-  std::string text = fmt::format("{}: {} layouts looked at, {} fit{}\n\n", scenario.name,
-                                 result.space.looked_at, result.space.feasible,
-                                 result.stopped ? " (stopped before the end)" : "");
+  std::string text =
+      fmt::format("{}: {} layouts looked at, {} fit{}\n\n", scenario.name, result.space.looked_at,
+                  result.space.feasible, result.stopped ? " (stopped before the end)" : "");
   text += head("rank");
   int rank = 0;
   for (const FoundLayout& f : result.best) {
     text += row(f.simulated ? std::to_string(++rank) : "-", f);
   }
   if (result.best.empty()) {
-    for (std::size_t i = 0; i < result.pareto.size() && i < 1; ++i) text += row("-", result.pareto[i]);
+    for (std::size_t i = 0; i < result.pareto.size() && i < 1; ++i)
+      text += row("-", result.pareto[i]);
   }
   if (result.given) text += row("own", *result.given);
   text += gain(result);
-  text += "\nno other is faster, smaller and on fewer GPUs (closed form)\n" + head("");
-  for (const FoundLayout& f : result.pareto) text += row("", f);
+  text +=
+      "\nless memory or fewer GPUs for more time (closed form; steps of at least 5 %)\n" + head("");
+  text += front(result.pareto);
   text += "\nwhy not the others\n" + why_not(result.space);
   return text;
 }

@@ -73,8 +73,7 @@ int print_infeasible(const Infeasible& no) {
 }
 
 int run_search(const Options& o) {
-  const Scenario scenario =
-      load_scenario(o.scenario, o.sets, {data_directory() / "scenarios"});
+  const Scenario scenario = load_scenario(o.scenario, o.sets, {data_directory() / "scenarios"});
   std::signal(SIGINT, on_interrupt);
   SearchRequest request;
   request.space.gpus = o.gpus;
@@ -121,7 +120,8 @@ Action add_search(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   command->add_option("--time-limit", o->time_limit, "Stop after this many seconds of wall time")
       ->check(CLI::PositiveNumber);
-  command->add_option("--out", o->out, "Folder for search.json and a scenario of each ranked layout");
+  command->add_option("--out", o->out,
+                      "Folder for search.json and a scenario of each ranked layout");
   command->add_flag("--json", o->json, "Print the result as JSON");
   return [o] { return run_search(*o); };
 }

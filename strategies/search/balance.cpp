@@ -48,13 +48,12 @@ ChainProblem chain_of(const Layout& layout, const Transformer& model, const Clus
     const std::int32_t used = names.size() == 1 ? layout.ranks() : count;
     const std::int32_t in_node = used % per_node == 0 ? per_node : used;
     // Messages are in the latency, so links need no rate.
-    p.devices.push_back({names[k], used / in_node, in_node,
-                         memory.capacity.value > 0 ? has : 0, 1e30});
+    p.devices.push_back(
+        {names[k], used / in_node, in_node, memory.capacity.value > 0 ? has : 0, 1e30});
     tables.push_back(&estimator.table(layout, DeviceKindId(k)));
   }
   p.between = 1e30;
-  p.micro_batches =
-      static_cast<std::int32_t>(job.global_batch / (layout.micro_batch * layout.dp));
+  p.micro_batches = static_cast<std::int32_t>(job.global_batch / (layout.micro_batch * layout.dp));
   p.all_in_flight = layout.schedule == Schedule::Gpipe;
   p.most_stages = layout.pp;
   p.use_all = true;
@@ -63,8 +62,8 @@ ChainProblem chain_of(const Layout& layout, const Transformer& model, const Clus
     ChainMemory memory = memory_of(tables[0]->layer, layout);
     for (const ChunkTable* t : tables) {
       ChainCost c{t->layer.forward, t->layer.backward};
-      for (const ChunkFigures* end : {l == 0 ? &t->embedding : nullptr,
-                                      l + 1 == model.layers ? &t->head : nullptr}) {
+      for (const ChunkFigures* end :
+           {l == 0 ? &t->embedding : nullptr, l + 1 == model.layers ? &t->head : nullptr}) {
         if (end == nullptr) continue;
         c.forward += end->forward;
         c.backward += end->backward;
@@ -85,8 +84,7 @@ std::optional<Layout> balanced(const Layout& layout, const Transformer& model,
   const std::size_t kinds = cluster.device_kinds().size();
   if (layout.pp == 1 || layout.vpp > 1 || layout.recompute == Recompute::Block) return {};
   if (kinds > 1 && layout.ranks() != topology.gpus()) return {};
-  const ChainProblem problem =
-      chain_of(layout, model, cluster, job, topology, costs, estimator);
+  const ChainProblem problem = chain_of(layout, model, cluster, job, topology, costs, estimator);
   const std::optional<ChainPlan> plan = partition(problem, {.tolerance = 0.005});
   if (!plan || static_cast<std::int32_t>(plan->stages.size()) != layout.pp) return {};
   Layout moved = layout;

@@ -84,8 +84,8 @@ class Partition {
         }
         return sums;
       };
-      memory_.push_back(
-          {add_up(&ChainMemory::state), add_up(&ChainMemory::kept), add_up(&ChainMemory::gradient)});
+      memory_.push_back({add_up(&ChainMemory::state), add_up(&ChainMemory::kept),
+                         add_up(&ChainMemory::gradient)});
     }
     least_.assign(at(n) + 1, 0.0);
     for (std::int32_t l = 0; l < n; ++l) {
@@ -281,8 +281,8 @@ class Partition {
       if (!fits(first, state.left, stage.option, stage.take, n)) break;
       double cut = 0;
       if (state.option >= 0) {
-        const std::int32_t links = std::min(p_.options[at(stage.option)].replicas,
-                                            p_.options[at(state.option)].replicas);
+        const std::int32_t links =
+            std::min(p_.options[at(stage.option)].replicas, p_.options[at(state.option)].replicas);
         cut = message(state.left, links, rate_between(state, to));
         if (cut > slowest_) return;
       }
@@ -368,9 +368,9 @@ class Partition {
 
   const ChainProblem& p_;
   const ChainSearch& how_;
-  std::vector<std::vector<Sums>> times_;                     // [option][kind]
-  std::vector<MemorySums> memory_;                           // [option]
-  std::vector<double> least_;                                // least time of the first layers
+  std::vector<std::vector<Sums>> times_;                       // [option][kind]
+  std::vector<MemorySums> memory_;                             // [option]
+  std::vector<double> least_;                                  // least time of the first layers
   std::vector<std::vector<std::vector<std::int32_t>>> takes_;  // [option]
   std::vector<Label> labels_;
   double slowest_ = 0, beat_ = kNever;

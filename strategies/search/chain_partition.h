@@ -81,10 +81,11 @@ struct ChainStage {
 };
 
 struct ChainPlan {
-  std::vector<ChainStage> stages;  // in the order of the pipeline; devices are counted from the last
-  double time = 0;                 // seconds of one iteration
-  double period = 0;               // slowest stage or cut
-  double exposed = 0;              // of the reductions
+  std::vector<ChainStage>
+      stages;          // in the order of the pipeline; devices are counted from the last
+  double time = 0;     // seconds of one iteration
+  double period = 0;   // slowest stage or cut
+  double exposed = 0;  // of the reductions
 };
 
 struct ChainSearch {

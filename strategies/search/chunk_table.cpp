@@ -15,11 +15,10 @@ template <class Combine>
 ChunkFigures combined(const ChunkFigures& a, const ChunkFigures& b, Combine combine) {
   ChunkFigures c;
   for (double ChunkFigures::*member :
-       {&ChunkFigures::forward, &ChunkFigures::backward, &ChunkFigures::forwards, &ChunkFigures::backwards,
-        &ChunkFigures::kept,
-        &ChunkFigures::forward_peak, &ChunkFigures::backward_peak, &ChunkFigures::weights,
-        &ChunkFigures::gradients, &ChunkFigures::optimizer, &ChunkFigures::other,
-        &ChunkFigures::elements}) {
+       {&ChunkFigures::forward, &ChunkFigures::backward, &ChunkFigures::forwards,
+        &ChunkFigures::backwards, &ChunkFigures::kept, &ChunkFigures::forward_peak,
+        &ChunkFigures::backward_peak, &ChunkFigures::weights, &ChunkFigures::gradients,
+        &ChunkFigures::optimizer, &ChunkFigures::other, &ChunkFigures::elements}) {
     c.*member = combine(a.*member, b.*member);
   }
   return c;
@@ -33,7 +32,8 @@ Layout small(const Layout& layout, std::int32_t layers) {
   s.pp = alone ? 1 : 3;
   s.vpp = 1;
   s.schedule = alone ? Schedule::None : Schedule::OneFOneB;
-  s.stage_layers = alone ? std::vector<std::int32_t>{layers} : std::vector<std::int32_t>{0, layers, 0};
+  s.stage_layers =
+      alone ? std::vector<std::int32_t>{layers} : std::vector<std::int32_t>{0, layers, 0};
   s.devices.clear();
   s.recompute = layout.recompute == Recompute::Block ? Recompute::None : layout.recompute;
   s.recompute_layers.clear();
@@ -138,8 +138,7 @@ ChunkFigures measure(const WalkedStage& walked) {
   f.forward_peak = forward.peak;
   f.backward_peak = backward.peak;
   add_persistent(t.plan, s, f);
-  for (const Parameter& p :
-       t.plan.programs[static_cast<std::size_t>(walked.stage)].parameters) {
+  for (const Parameter& p : t.plan.programs[static_cast<std::size_t>(walked.stage)].parameters) {
     if (p.gradient.buffer.valid()) f.elements += static_cast<double>(p.rows * p.cols);
   }
   return f;

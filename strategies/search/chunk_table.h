@@ -21,16 +21,16 @@ inline constexpr std::size_t kChunkKinds = 4;
 
 /// One chunk and one micro-batch; times in seconds, sizes in bytes.
 struct ChunkFigures {
-  double forward = 0, backward = 0;        // one after the other, in the steady state
-  double forwards = 0, backwards = 0;      // each, where many of a kind follow one another
-  double kept = 0;                         // held from forward to backward
+  double forward = 0, backward = 0;            // one after the other, in the steady state
+  double forwards = 0, backwards = 0;          // each, where many of a kind follow one another
+  double kept = 0;                             // held from forward to backward
   double forward_peak = 0, backward_peak = 0;  // above the start of the pass
   double weights = 0, gradients = 0, optimizer = 0, other = 0;  // all the time
-  double elements = 0;                     // trained parameters
+  double elements = 0;                                          // trained parameters
 };
 
-/// Figures of chunks with any number of layers. Layers of a Transformer are alike, so what stands at
-/// the ends, some layers in a row, and what each further layer adds say it all.
+/// Figures of chunks with any number of layers. Layers of a Transformer are alike, so what stands
+/// at the ends, some layers in a row, and what each further layer adds say it all.
 struct ChunkTable {
   ChunkFigures embedding, head;  // with what a first or last chunk does besides, no layer
   ChunkFigures some, layer;      // a chunk of `layers` layers (kind Only: with both ends), and more

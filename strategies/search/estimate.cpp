@@ -55,12 +55,32 @@ Key chunk_key(const Layout& l, const Job& job, DeviceKindId device) {
 }
 
 Key grid_key(const Layout& l) {
-  return {l.tp, l.sp, l.cp, l.dp, l.pp, l.vpp, l.zero, l.hsdp_group, l.overlap_grad_reduce,
-          number(l.bucket_elements), placing(l), 0, 0, 0, 0, 0, 0, 0};
+  return {l.tp,
+          l.sp,
+          l.cp,
+          l.dp,
+          l.pp,
+          l.vpp,
+          l.zero,
+          l.hsdp_group,
+          l.overlap_grad_reduce,
+          number(l.bucket_elements),
+          placing(l),
+          0,
+          0,
+          0,
+          0,
+          0,
+          0,
+          0};
 }
 
 Key message_key(const Layout& l, Bytes message) {
-  return {l.tp * l.cp, l.dp, l.pp, placing(l), number(message.value >> 31),
+  return {l.tp * l.cp,
+          l.dp,
+          l.pp,
+          placing(l),
+          number(message.value >> 31),
           number(message.value & 0x7fffffff)};
 }
 
@@ -84,8 +104,7 @@ struct LayoutEstimator::State {
   const ChunkTable& table(const Layout& layout, DeviceKindId device) {
     std::unique_ptr<ChunkTable>& t = tables[chunk_key(layout, probed.job, device)];
     if (!t) {
-      Outcome<ChunkTable> made =
-          probe_chunks(probed, layout, first_gpu.at(device.value), prices);
+      Outcome<ChunkTable> made = probe_chunks(probed, layout, first_gpu.at(device.value), prices);
       // The layout was accepted, so the smaller one is too, but for limits on the whole job.
       if (auto* no = std::get_if<Infeasible>(&made)) throw std::logic_error(no->reason);
       t = std::make_unique<ChunkTable>(std::move(std::get<ChunkTable>(made)));
@@ -93,42 +112,42 @@ struct LayoutEstimator::State {
     return *t;
   }
 
-  // What certainly does not fit, before a table is made for it: weights, gradients and states alone,
-  // and with the activations of a micro-batch of one sample times the samples.
-  std::optional<Estimate> too_large(const Layout& l) {
+  // Bytes of weights, gradients and states that a parameter takes at least on one rank.
+  double state_bytes(const Layout& l) const {
     const Precision& p = probed.job.precision;
     const auto share = [&](int level) { return l.zero >= level ? double(l.shards()) : 1.0; };
-    const double states = probed.job.optimizer == Optimizer::Sgd ? 1 : 2;
-    const double each = bits(p.params) / 8.0 / share(3) + bits(p.grads) / 8.0 / share(2) +
-                        (p.master ? 4 * states + (bits(p.params) < 32 ? 4 : 0)
-                                  : states * bits(p.params) / 8) /
-                            share(1);
-    const double parameters =
-        static_cast<double>(probed.model.parameters()) / l.tp / l.pp;
+    const double moments = probed.job.optimizer == Optimizer::Sgd ? 1 : 2;
+    const double moment = p.master ? 4 : bits(p.params) / 8.0;
+    const double master = p.master && bits(p.params) < 32 ? 4 : 0;
+    return bits(p.params) / 8.0 / share(3) + bits(p.grads) / 8.0 / share(2) +
+           (moments * moment + master) / share(1);
+  }
+
+  // A stage's micro-batches that are in flight at least.
+  static double least_in_flight(const Layout& l, const Job& job) {
+    const auto m = static_cast<double>(job.global_batch / l.micro_batch / l.dp);
+    if (l.schedule == Schedule::Gpipe) return m;
+    return l.vpp > 1 ? l.pp : std::min<double>(m, l.pp);  // interleaved: chunks, not stages
+  }
+
+  // What certainly does not fit, before a table is made for it: weights, gradients and states
+  // alone, or with the first chunk's activations, taken from micro-batches of one sample.
+  std::optional<Estimate> too_large(const Layout& l) {
     if (probed.job.lora_rank > 0) return std::nullopt;
     Estimate e;
     e.capacity = most_memory;
-    e.memory = Bytes(static_cast<std::int64_t>(parameters * each));
+    const auto parameters = static_cast<double>(probed.model.parameters());
+    e.memory = Bytes(static_cast<std::int64_t>(parameters / l.tp / l.pp * state_bytes(l)));
     if (!e.fits()) return e;
-    if (l.micro_batch == 1) return std::nullopt;
     Layout one = l;
     one.micro_batch = 1;
-    if (refusal(probed.model, probed.cluster, one, probed.job)) return std::nullopt;
-    const std::vector<std::int32_t> layers = l.layers_per_chunk(probed.model.layers);
-    const std::int32_t first_stage_layers = layers[0];  // of the chunk that is surely in flight
-    const ChunkTable& t = table(one, DeviceKindId(0));
-    const double flight = l.schedule == Schedule::Gpipe
-                              ? static_cast<double>(probed.job.global_batch / l.micro_batch / l.dp)
-                              : 1.0;
-    const double kept = l.recompute == Recompute::Block ? 0.0 : t.layer.kept;
-    const double in_flight =
-        l.schedule == Schedule::OneFOneB
-            ? std::min<double>(l.pp, static_cast<double>(probed.job.global_batch / l.micro_batch / l.dp))
-            : flight;
-    const double activations = kept * first_stage_layers * in_flight *
-                               static_cast<double>(l.micro_batch) *
-                               (l.schedule == Schedule::Interleaved && l.vpp > 1 ? l.pp : 1);
-    e.memory += Bytes(static_cast<std::int64_t>(activations));
+    const bool known = l.micro_batch > 1 && l.recompute != Recompute::Block &&
+                       !refusal(probed.model, probed.cluster, one, probed.job);
+    if (!known) return std::nullopt;
+    const double kept = table(one, DeviceKindId(0)).layer.kept *
+                        l.layers_per_chunk(probed.model.layers)[0] *
+                        static_cast<double>(l.micro_batch) * least_in_flight(l, probed.job);
+    e.memory += Bytes(static_cast<std::int64_t>(kept));
     if (e.fits()) return std::nullopt;
     return e;
   }
@@ -148,7 +167,7 @@ struct LayoutEstimator::State {
 
   Probed probed;
   Prices prices;
-  Bytes most_memory{};  // of the largest device; 0: unknown
+  Bytes most_memory{};           // of the largest device; 0: unknown
   std::vector<GpuId> first_gpu;  // by device kind
   std::unordered_map<Key, std::unique_ptr<ChunkTable>, KeyHash> tables;
   std::unordered_map<Key, std::unique_ptr<GridCosts>, KeyHash> grids;

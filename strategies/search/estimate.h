@@ -10,15 +10,15 @@
 
 namespace gputwin {
 
-/// A layout as the closed form sees it. Where memory is short beyond doubt, `memory` is a lower bound
-/// and the times are 0.
+/// A layout as the closed form sees it. Where memory is short beyond doubt, `memory` is a lower
+/// bound and the times are 0.
 struct Estimate {
   Seconds iteration{};
-  Seconds pipeline{};   // of it: forward and backward passes with messages, fill and drain
-  Seconds reduction{};  // of it: gradients not hidden under backward
-  Seconds optimizer{};  // of it: zeroing, norm, step, gathering
-  Bytes memory{};       // of the fullest GPU: allocated, context and communicators
-  Bytes capacity{};     // of that GPU; 0: unknown
+  Seconds pipeline{};      // of it: forward and backward passes with messages, fill and drain
+  Seconds reduction{};     // of it: gradients not hidden under backward
+  Seconds optimizer{};     // of it: zeroing, norm, step, gathering
+  Bytes memory{};          // of the fullest GPU: allocated, context and communicators
+  Bytes capacity{};        // of that GPU; 0: unknown
   std::int32_t stage = 0;  // that it belongs to
 
   bool fits() const { return capacity.value == 0 || memory <= capacity; }

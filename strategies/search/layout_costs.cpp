@@ -70,8 +70,8 @@ class ChunkReader {
   ChunkFigures figures_;
 };
 
-// The first `members` data-parallel ranks (dp x cp) of a stage, as one group for each tensor-parallel
-// rank in the node of the first.
+// The first `members` data-parallel ranks (dp x cp) of a stage, as one group for each
+// tensor-parallel rank in the node of the first.
 std::vector<Group> replicas(const Layout& layout, std::int32_t stage, std::int32_t members,
                             const Topology& topology) {
   std::vector<Group> groups;
@@ -135,10 +135,8 @@ class Grid {
     for (std::int32_t s = 0; s < layout_.pp; ++s) {
       for (std::int32_t c = 0; c < copies * layout_.tp; ++c) {
         const std::int32_t m = c / layout_.tp;
-        group.push_back(gpu_of(layout_, {.tp = c % layout_.tp,
-                                         .cp = m % layout_.cp,
-                                         .dp = m / layout_.cp,
-                                         .pp = s}));
+        group.push_back(gpu_of(
+            layout_, {.tp = c % layout_.tp, .cp = m % layout_.cp, .dp = m / layout_.cp, .pp = s}));
       }
     }
     return group;
@@ -200,22 +198,19 @@ class Grid {
     const StackKernels& kernels = nearest_stack(probed_.job.stack, layout_.zero);
     const bool overlap = layout_.overlap_grad_reduce && kernels.overlap_grad_reduce;
     if (copies == 1 || layout_.zero >= 2) return;  // ZeRO 2 and 3 reduce in every pass
-    const std::vector<Group> groups =
-        replicas(layout_, s, copies, prices_.topology());
+    const std::vector<Group> groups = replicas(layout_, s, copies, prices_.topology());
     const OpKind kind = layout_.zero == 0 ? OpKind::AllReduce : OpKind::ReduceScatter;
     const auto all = static_cast<std::int64_t>(elements);
     const std::int64_t buckets =
         overlap ? std::max<std::int64_t>(layout_.vpp, all / layout_.bucket_elements) : 1;
-    const double one =
-        prices_.collective(kind, gradient_bytes(all / buckets), groups).value;
+    const double one = prices_.collective(kind, gradient_bytes(all / buckets), groups).value;
     stage.reduce = one * static_cast<double>(buckets);
     stage.reduce_late = overlap ? one : stage.reduce;
   }
 
   double gathering(std::int32_t s, double elements) {
     if (layout_.zero < 1 || layout_.zero > 2 || layout_.shards() == 1) return 0;
-    const std::vector<Group> groups =
-        replicas(layout_, s, layout_.shards(), prices_.topology());
+    const std::vector<Group> groups = replicas(layout_, s, layout_.shards(), prices_.topology());
     const auto all = static_cast<std::int64_t>(elements);
     return prices_.collective(OpKind::AllGather, weight_bytes(all), groups).value;
   }
@@ -304,8 +299,8 @@ double pipeline_time(const Layout& l, const std::vector<StageTimes>& stages, dou
     longest = std::max(longest, before + m * pair);
     if (l.vpp == 1) {
       const double warm = std::min(m, static_cast<double>(l.pp - s));
-      longest = std::max(longest,
-                         forward + backward + (m - 1) * t.backward + (m - warm) * t.forward);
+      longest =
+          std::max(longest, forward + backward + (m - 1) * t.backward + (m - warm) * t.forward);
     }
     before += t.chunk_forward + t.chunk_backward + 2 * hop;
   }
@@ -349,8 +344,8 @@ Estimate compose(const Probed& probed, const Layout& layout, const Tables& table
   const auto m =
       static_cast<std::int32_t>(probed.job.global_batch / (layout.micro_batch * layout.dp));
   const bool blocking = tables.plain[0]->blocking_messages;
-  const double inputs = 8.0 * static_cast<double>(m * layout.micro_batch * probed.job.sequence) /
-                        layout.cp;
+  const double inputs =
+      8.0 * static_cast<double>(m * layout.micro_batch * probed.job.sequence) / layout.cp;
   Estimate e;
   std::vector<StageTimes> times(at(p));
   ChunkReader reader(layout, tables);

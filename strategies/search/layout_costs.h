@@ -37,8 +37,8 @@ struct MessageCosts {
 struct GridCosts {
   std::vector<std::int32_t> layers;  // by chunk
   std::vector<StageCosts> stages;
-  double tied = 0;      // seconds: sum of the tied embedding's gradients
-  double norm = 0;      // seconds: the gradient norm's all-reduce
+  double tied = 0;  // seconds: sum of the tied embedding's gradients
+  double norm = 0;  // seconds: the gradient norm's all-reduce
 };
 
 GridCosts grid_costs(const Probed& probed, const Layout& layout, const Tables& tables,

@@ -14,16 +14,16 @@ namespace gputwin {
 struct LayoutSpace {
   std::vector<std::int32_t> gpus;          // ranks in all; empty: those of the cluster
   std::int32_t most_tp = 0;                // 0: GPUs of a node
-  std::int64_t fewest_tokens = 1024;  // of a sequence on one rank: bounds cp
-  std::int64_t most_tokens = 32768;   // of a micro-batch on one rank: bounds its samples
+  std::int64_t fewest_tokens = 1024;       // of a sequence on one rank: bounds cp
+  std::int64_t most_tokens = 32768;        // of a micro-batch on one rank: bounds its samples
   std::int32_t most_chunks_per_stage = 8;  // vpp
 };
 
 /// Why layouts were left out: how many, one of them, and what was missing.
 struct Rejection {
   std::int64_t layouts = 0;
-  std::string example;       // the layout, and the sentence that refuses it
-  Bytes least_short_by{};    // memory: of the one that came closest
+  std::string example;     // the layout, and the sentence that refuses it
+  Bytes least_short_by{};  // memory: of the one that came closest
 };
 
 /// Layouts that were looked at.
@@ -31,7 +31,7 @@ struct SpaceCount {
   std::int64_t looked_at = 0, feasible = 0;
   std::map<std::string, Rejection> rejected;  // by reason, without its numbers
   bool stopped = false;
-  std::optional<Layout> closest;              // to fitting into memory, if none did
+  std::optional<Layout> closest;  // to fitting into memory, if none did
   Bytes closest_short_by{};
 };
 
@@ -45,8 +45,8 @@ struct SpaceWatcher {
   std::function<bool(double share)> keep_on;
 };
 
-/// Scores every layout of `space`. Other settings of the layout (overlaps, bucket size, exchange of context parallelism) are those
-/// of `base`. In a fixed order.
+/// Scores every layout of `space`. Other settings of the layout (overlaps, bucket size, exchange of
+/// context parallelism) are those of `base`. In a fixed order.
 SpaceCount enumerate(const LayoutSpace& space, const Layout& base, const Transformer& model,
                      const Cluster& cluster, const Job& job, LayoutEstimator& estimator,
                      const SpaceWatcher& watcher);

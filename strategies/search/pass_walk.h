@@ -28,7 +28,7 @@ class PassWalk {
   void run(const std::vector<Instruction>& piece);
   /// All streams and the host wait for each other.
   void meet();
-  double end() const;           // seconds until every stream is done
+  double end() const;                    // seconds until every stream is done
   double host() const { return host_; }  // seconds of launches so far
 
  private:

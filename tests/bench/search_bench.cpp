@@ -1,7 +1,8 @@
 // How many distinct layouts the closed form scores in a second, once its tables are made.
 //
-// The job is GPT-3 175B on 1,024 A100, the space that of `gputwin search`. Every pass looks at every
-// layout once, those that cannot be or do not fit included, and must find as many as the first.
+// The job is GPT-3 175B on 1,024 A100, the space that of `gputwin search`. Every pass looks at
+// every layout once, those that cannot be or do not fit included, and must find as many as the
+// first.
 #include <benchmark/benchmark.h>
 
 #include <filesystem>

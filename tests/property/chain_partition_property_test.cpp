@@ -136,8 +136,8 @@ class Oracle {
       }
       const double d = p_.options[o].replicas;
       if (d > 1) {
-        const double reduce = 2 * (d - 1) * p_.latency + 2 * (d - 1) / d * gradient /
-                                                             rate(stage.devices);
+        const double reduce =
+            2 * (d - 1) * p_.latency + 2 * (d - 1) / d * gradient / rate(stage.devices);
         exposed = std::max(exposed, reduce - drained);
       }
       drained += backward;
@@ -163,7 +163,8 @@ class Oracle {
 };
 
 // Two to five layers on one or two kinds of devices in nodes of one to three, two or three options.
-// Costs differ by layer, option and kind in no regular way; memory is short in half of the problems.
+// Costs differ by layer, option and kind in no regular way; memory is short in half of the
+// problems.
 ChainProblem random_problem(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto whole = [&](int low, int high) {
