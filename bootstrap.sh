@@ -12,6 +12,8 @@ readonly PACKAGES=(
   libsimgrid-dev libboost-dev libboost-graph-dev libboost-iostreams-dev
   nlohmann-json3-dev libvalijson-dev libcli11-dev libfmt-dev libsimdjson-dev
   libceres-dev
+  # the window, gputwin-gui
+  qt6-base-dev fonts-dejavu-core
   # tests and benchmarks
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev valgrind
 )

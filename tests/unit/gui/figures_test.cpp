@@ -47,7 +47,8 @@ TEST(Figures, AreThoseOfTheCommandLineForEveryShippedScenario) {
     for (const Bar& bar : breakdown.run_bars().bars()) {
       const QStringList words = bar.figure.split(' ', Qt::SkipEmptyParts);
       EXPECT_TRUE(report.contains(words[0] + " " + words[1]))
-          << name.toStdString() << ": " << bar.name.toStdString() << " " << bar.figure.toStdString();
+          << name.toStdString() << ": " << bar.name.toStdString() << " "
+          << bar.figure.toStdString();
     }
   }
 }
