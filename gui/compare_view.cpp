@@ -154,7 +154,7 @@ CompareView::CompareView(Session& session, QWidget* parent)
   view_->setShowGrid(false);
   view_->verticalHeader()->hide();
   view_->verticalHeader()->setDefaultSectionSize(20);
-  view_->horizontalHeader()->setSectionResizeMode(0, QHeaderView::Stretch);
+  view_->horizontalHeader()->setSectionResizeMode(0, QHeaderView::ResizeToContents);
   summary_->setWordWrap(true);
   auto* top = new QHBoxLayout;
   top->addWidget(grouping_);

@@ -36,6 +36,7 @@ std::string read_text(const std::filesystem::path& path) {
   std::string text;
   try {
     boost::iostreams::filtering_istream stream;
+    stream.exceptions(std::ios::badbit);  // what the decompressor throws comes through
     if (packed) stream.push(boost::iostreams::gzip_decompressor());
     stream.push(in);
     std::vector<char> piece(1 << 20);
