@@ -14,6 +14,8 @@ readonly PACKAGES=(
   libceres-dev
   # gputwin sweep over the processes of an MPI job
   libboost-mpi-dev openmpi-bin
+  # the window, gputwin-gui
+  qt6-base-dev fonts-dejavu-core
   # tests and benchmarks
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev valgrind
 )

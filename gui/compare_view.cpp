@@ -130,8 +130,7 @@ void ComparePicture::paintEvent(QPaintEvent*) {
   }
   painter.setPen(theme().dim);
   painter.drawText(QRect(24, base, wide, 16), Qt::AlignLeft, "−50 %");
-  painter.drawText(QRect(24, base, wide, 16), Qt::AlignHCenter,
-                   "same duration (log count of slices)");
+  painter.drawText(QRect(24, base, wide, 16), Qt::AlignHCenter, "same duration");
   painter.drawText(QRect(24, base, wide, 16), Qt::AlignRight, "+50 % in B");
 }
 
@@ -155,7 +154,7 @@ CompareView::CompareView(Session& session, QWidget* parent)
   view_->setShowGrid(false);
   view_->verticalHeader()->hide();
   view_->verticalHeader()->setDefaultSectionSize(20);
-  view_->horizontalHeader()->setSectionResizeMode(0, QHeaderView::Stretch);
+  view_->horizontalHeader()->setSectionResizeMode(0, QHeaderView::ResizeToContents);
   summary_->setWordWrap(true);
   auto* top = new QHBoxLayout;
   top->addWidget(grouping_);
@@ -192,11 +191,12 @@ void CompareView::refresh() {
         "Run twice, or open a second trace with Compare with…: the one before becomes A.");
     return;
   }
-  if (watcher_.isRunning()) {
+  if (working_) {
     again_ = true;
     return;
   }
   again_ = false;
+  working_ = true;
   picture_->set(a_, session_.shared_store());
   summary_->setText("comparing …");
   const auto by = static_cast<GroupBy>(grouping_->currentData().toInt());
@@ -205,6 +205,7 @@ void CompareView::refresh() {
 }
 
 void CompareView::done() {
+  working_ = false;
   if (again_ || session_.store() == nullptr || !a_) return refresh();
   const Comparison result = watcher_.result();
   model_->set(result.rows, grouping_->currentText().mid(3));

@@ -59,7 +59,7 @@ class CompareView : public QWidget {
   ~CompareView() override;
   void set_baseline(std::shared_ptr<const Store> a);
   bool has_baseline() const { return a_ != nullptr; }
-  bool busy() const { return watcher_.isRunning(); }
+  bool busy() const { return working_; }
   const DifferenceModel& model() const { return *model_; }
   QString summary() const { return summary_->text(); }
   QComboBox& grouping() { return *grouping_; }
@@ -75,7 +75,7 @@ class CompareView : public QWidget {
   QTableView* view_;
   DifferenceModel* model_;
   QFutureWatcher<Comparison> watcher_;
-  bool again_ = false;
+  bool working_ = false, again_ = false;
 };
 
 }  // namespace gputwin::gui

@@ -8,6 +8,7 @@
 #include <QMenuBar>
 #include <QMimeData>
 #include <QPushButton>
+#include <QScrollArea>
 #include <QStatusBar>
 #include <QToolBar>
 #include <QVBoxLayout>
@@ -16,6 +17,7 @@
 #include "gui/compare_view.h"
 #include "gui/memory_view.h"
 #include "gui/number_text.h"
+#include "gui/search_view.h"
 #include "gui/theme.h"
 #include "gui/topology_view.h"
 #include "sim/core/error.h"
@@ -60,6 +62,7 @@ MainWindow::MainWindow()
       compare_(new CompareView(session_)),
       memory_(new MemoryView(session_)),
       topology_(new TopologyView(session_)),
+      search_(new SearchView),
       log_(new QPlainTextEdit),
       help_(new QTextBrowser),
       centre_(new QStackedWidget),
@@ -86,6 +89,11 @@ MainWindow::MainWindow()
   make_move_commands();
   make_menus();
   connect(timeline_, &Timeline::hint, this, [this](const QString& t) { tell(t); });
+  connect(search_, &SearchView::use_layout, scenario_, &ScenarioPanel::use_layout);
+  connect(search_, &SearchView::search_wanted, this, [this] {
+    if (scenario_->form().document().empty()) return tell("Choose a scenario first", true);
+    search_->start(scenario_->written());
+  });
   connect(scenario_, &ScenarioPanel::finished, this, &MainWindow::run_finished);
   connect(scenario_, &ScenarioPanel::log, log_, &QPlainTextEdit::appendPlainText);
   connect(&reader_, &QFutureWatcher<Opened>::finished, this, &MainWindow::reading_done);
@@ -103,6 +111,8 @@ MainWindow::MainWindow()
   });
 }
 
+bool MainWindow::busy() const { return reading_ || compare_->busy(); }
+
 MainWindow::~MainWindow() { reader_.waitForFinished(); }
 
 QDockWidget* MainWindow::dock(const QString& title, QWidget* widget, Qt::DockWidgetArea area) {
@@ -117,8 +127,15 @@ void MainWindow::make_docks() {
   setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
   setCorner(Qt::BottomRightCorner, Qt::RightDockWidgetArea);
   dock("Scenario", scenario_, Qt::LeftDockWidgetArea)->setMinimumWidth(300);
-  dock("Selection", selection_, Qt::RightDockWidgetArea)->setMinimumWidth(280);
-  dock("Breakdown", breakdown_, Qt::RightDockWidgetArea);
+  QDockWidget* selection = dock("Selection", selection_, Qt::RightDockWidgetArea);
+  selection->setMinimumWidth(280);
+  auto* area = new QScrollArea;
+  area->setWidget(breakdown_);
+  area->setWidgetResizable(true);
+  area->setFrameShape(QFrame::NoFrame);
+  area->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+  QDockWidget* breakdown = dock("Breakdown", area, Qt::RightDockWidgetArea);
+  resizeDocks({selection, breakdown}, {330, 600}, Qt::Vertical);
   log_->setReadOnly(true);
   log_->setMaximumBlockCount(20'000);
   log_->setAccessibleName("Log");
@@ -127,6 +144,7 @@ void MainWindow::make_docks() {
   tabs_->addTab(compare_, "Compare");
   tabs_->addTab(memory_, "Memory");
   tabs_->addTab(topology_, "Topology");
+  tabs_->addTab(search_, "Search results");
   tabs_->addTab(log_, "Log");
   dock("Views", tabs_, Qt::BottomDockWidgetArea)->setMinimumHeight(230);
 }
@@ -167,21 +185,14 @@ void MainWindow::make_menus() {
         made->addAction(commands_.at(name));
     }
   };
-  menu("&File", {"open", "compare-with", "-", "open-scenario", "save-scenario", "-", "export",
-                 "save-view", "load-view", "-", "quit"});
+  menu("&File", {"open", "compare-with", "-", "open-scenario", "save-scenario", "open-results", "-",
+                 "export", "save-view", "load-view", "-", "quit"});
   menu("&Run", {"run", "cancel"});
-  menu("&View", {"fit-all",    "fit-selection",
-                 "zoom-in",    "zoom-out",
-                 "undo-view",  "-",
-                 "group-rank", "group-stage",
-                 "group-node", "group-meaning",
-                 "-",          "taller-rows",
-                 "lower-rows", "open-all",
-                 "close-all",  "-",
-                 "table",      "compare",
-                 "memory",     "topology",
-                 "log",        "-",
-                 "dark",       "light"});
+  menu("&View", {"fit-all", "fit-selection", "zoom-in",     "zoom-out",   "undo-view",
+                 "-",       "group-rank",    "group-stage", "group-node", "group-meaning",
+                 "-",       "taller-rows",   "lower-rows",  "open-all",   "close-all",
+                 "-",       "table",         "compare",     "memory",     "topology",
+                 "results", "log",           "-",           "dark",       "light"});
   menu("&Go", {"search", "palette", "next-hit", "previous-hit", "-", "next-slice", "previous-slice",
                "flow-forward", "flow-back", "flow-chain", "-", "critical-path", "next-on-path",
                "previous-on-path", "-", "mark", "note", "pin", "clear"});
@@ -235,7 +246,8 @@ void MainWindow::tell(const QString& text, bool bad) {
 }
 
 void MainWindow::read(const QString& path, bool baseline) {
-  if (reader_.isRunning()) return tell("Another trace is being read; try again in a moment", true);
+  if (reading_) return tell("Another trace is being read; try again in a moment", true);
+  reading_ = true;
   reading_baseline_ = baseline;
   tell("reading " + path + " …");
   reader_.setFuture(QtConcurrent::run(read_trace, path));
@@ -246,6 +258,7 @@ void MainWindow::open_baseline(const QString& path) { read(path, true); }
 
 void MainWindow::reading_done() {
   const Opened opened = reader_.result();
+  reading_ = false;
   if (!opened.store) return tell(opened.problem, true);
   if (reading_baseline_) {
     compare_->set_baseline(opened.store);
@@ -271,6 +284,9 @@ void MainWindow::show_store(std::shared_ptr<const Store> store) {
   if (!store->warnings.empty())
     said += QString("; %1 (see the log)").arg(text(store->warnings.front()));
   tell(said, !store->warnings.empty());
+  if (scenario_->form().document().empty() && !store->scenario_json.empty()) {
+    scenario_->load_text(store->scenario_json, text(store->title));
+  }
   timeline_->setFocus();
 }
 

@@ -20,6 +20,7 @@ namespace gputwin::gui {
 
 class CompareView;
 class MemoryView;
+class SearchView;
 class TopologyView;
 
 /// What reading a trace in the background gave: a store, or why not.
@@ -39,7 +40,7 @@ class MainWindow : public QMainWindow {
   void open(const QString& path);
   /// Opens a trace beside the open one, as A, to compare with.
   void open_baseline(const QString& path);
-  bool busy() const { return reader_.isRunning(); }
+  bool busy() const;
   void show_store(std::shared_ptr<const Store> store);
 
   Session& session() { return session_; }
@@ -51,6 +52,7 @@ class MainWindow : public QMainWindow {
   CompareView& compare() { return *compare_; }
   MemoryView& memory() { return *memory_; }
   TopologyView& topology() { return *topology_; }
+  SearchView& search() { return *search_; }
   QLineEdit& omnibox() { return *omnibox_; }
   QString message() const { return message_; }
 
@@ -95,6 +97,7 @@ class MainWindow : public QMainWindow {
   CompareView* compare_;
   MemoryView* memory_;
   TopologyView* topology_;
+  SearchView* search_;
   QPlainTextEdit* log_;
   QTextBrowser* help_;
   QStackedWidget* centre_;
@@ -103,7 +106,7 @@ class MainWindow : public QMainWindow {
   QString message_;
   std::shared_ptr<const Store> previous_;  // the run before, to compare with
   QFutureWatcher<Opened> reader_;
-  bool reading_baseline_ = false;
+  bool reading_ = false, reading_baseline_ = false;
 };
 
 }  // namespace gputwin::gui

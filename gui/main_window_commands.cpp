@@ -6,6 +6,7 @@
 #include "gui/compare_view.h"
 #include "gui/main_window.h"
 #include "gui/memory_view.h"
+#include "gui/search_view.h"
 #include "gui/theme.h"
 #include "gui/topology_view.h"
 
@@ -25,6 +26,12 @@ void MainWindow::make_commands() {
   commands_.add("save-scenario", "&Save scenario as…", "Ctrl+S", [this] {
     const QString path = QFileDialog::getSaveFileName(this, "Save the scenario", "scenario.json");
     if (!path.isEmpty() && scenario_->save(path)) tell("saved " + path);
+  });
+  commands_.add("open-results", "Open search &results…", "", [this] {
+    const QString path = QFileDialog::getOpenFileName(this, "Open a search.json", {}, "*.json");
+    if (path.isEmpty()) return;
+    search_->open(path);
+    tabs_->setCurrentWidget(search_);
   });
   commands_.add(
       "export", "&Export view…", "Ctrl+E", [this] { ask_export(); },
@@ -94,7 +101,9 @@ void MainWindow::make_view_commands() {
   commands_.add("memory", "Show memory", "Ctrl+3", [this] { tabs_->setCurrentWidget(memory_); });
   commands_.add("topology", "Show the topology", "Ctrl+4",
                 [this] { tabs_->setCurrentWidget(topology_); });
-  commands_.add("log", "Show the log", "Ctrl+5", [this] { tabs_->setCurrentWidget(log_); });
+  commands_.add("results", "Show search results", "Ctrl+5",
+                [this] { tabs_->setCurrentWidget(search_); });
+  commands_.add("log", "Show the log", "Ctrl+6", [this] { tabs_->setCurrentWidget(log_); });
 }
 
 void MainWindow::make_move_commands() {

@@ -43,6 +43,7 @@ Ps tick_step(double least) {
 }
 
 QString tick_text(Ps time, Ps step) {
+  if (time == 0) return "0";
   struct Unit {
     const char* name;
     double ps;

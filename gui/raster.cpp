@@ -108,7 +108,8 @@ class RowRaster {
       if (whole >= 6 && is_communication(kind)) {
         strip_.any_hatched = true;
         std::fill(strip_.hatched.begin() + (begin - x0_),
-                  strip_.hatched.begin() + std::max(begin, end - 1) - x0_, std::uint8_t{1});
+                  strip_.hatched.begin() + std::max(begin, end - (gap ? 1 : 0)) - x0_,
+                  std::uint8_t{1});
       }
     }
   }
@@ -119,7 +120,10 @@ class RowRaster {
       auto* out = reinterpret_cast<QRgb*>(image_.scanLine(line)) + x0_;
       std::copy(strip_.colours.begin(), strip_.colours.end(), out);
       if (!strip_.any_hatched || height < 6) continue;
-      for (int x = x0_ + ((8 - (x0_ + line) % 8) % 8); x < x1_; x += 8) {
+      // Bound to time, not to the screen, so that it moves with the columns.
+      const double moved = std::fmod(std::floor(job_.window.from / job_.window.per_pixel), 8.0);
+      const int phase = ((x0_ + line + static_cast<int>(moved)) % 8 + 8) % 8;
+      for (int x = x0_ + (8 - phase) % 8; x < x1_; x += 8) {
         auto& pixel = out[x - x0_];
         if (strip_.hatched[static_cast<std::size_t>(x - x0_)] != 0)
           pixel = mix(pixel, theme_.ground.rgb(), 0.45);

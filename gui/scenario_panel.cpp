@@ -53,8 +53,7 @@ ScenarioPanel::ScenarioPanel(QWidget* parent)
       run_(new QPushButton("Run")),
       cancel_(new QPushButton("Cancel")) {
   setObjectName("scenario");
-  form_ =
-      new ScenarioForm(schema_document(), names_in("models"), names_in("clusters"));
+  form_ = new ScenarioForm(schema_document(), names_in("models"), names_in("clusters"));
   choice_->addItem("choose a shipped scenario");
   choice_->addItems(shipped());
   choice_->setAccessibleName("Shipped scenarios");
@@ -134,6 +133,13 @@ void ScenarioPanel::load_text(const std::string& json, const QString& name) {
   form_->set_document(std::move(document));
   set_status("", false);
   last_iteration_ = 0;
+  rest_.start();
+}
+
+void ScenarioPanel::use_layout(const Document& layout) {
+  Document document = form_->document();
+  for (const auto& [key, value] : layout.items()) document["layout"][key] = value;
+  form_->set_document(std::move(document));
   rest_.start();
 }
 

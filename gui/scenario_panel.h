@@ -25,6 +25,10 @@ class ScenarioPanel : public QWidget {
   bool load(const QString& path_or_name);
   void load_text(const std::string& json, const QString& name);
   bool save(const QString& path);
+  /// Takes keys of a layout over (tp, pp, …) and estimates anew.
+  void use_layout(const Document& layout);
+  /// The scenario as edited, in a file of this program's own.
+  QString written() const { return write_document("search.json"); }
   void run();
   void cancel() { runner_.cancel(); }
   bool running() const { return runner_.running(); }

@@ -187,7 +187,7 @@ void TopologyPicture::paintEvent(QPaintEvent*) {
   painter.setPen(theme().dim);
   painter.drawText(legend.left() - 24, height() - 5, "0 %");
   painter.drawText(legend.right() + 6, height() - 5, "100 % of capacity");
-  painter.drawText(4, height() - 5, "framed: in the timeline; lower edge: network adapters");
+  painter.drawText(4, height() - 5, "framed: in the timeline");
 }
 
 int TopologyPicture::node_at(QPoint point) const {

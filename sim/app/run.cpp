@@ -154,13 +154,13 @@ std::string what_fits(const Scenario& scenario, const HardwareModel& costs,
          "layout.micro_batch";
 }
 
-/// Ranks worth drawing: the simulated ones, at most `limit`, spread over the stages.
+/// Ranks worth drawing: one of each program and those that differ by their speed, at most `limit`.
 std::vector<RankId> traced_ranks(const Plan& plan, std::size_t limit) {
   std::vector<RankId> ranks;
   std::vector<char> seen(plan.programs.size(), 0);
   for (std::uint32_t r = 0; r < plan.ranks.size() && ranks.size() < limit; ++r) {
     char& done = seen[plan.ranks[r].program.value];
-    if (done == 0) ranks.emplace_back(r);
+    if (done == 0 || plan.ranks[r].slowdown != 1.0) ranks.emplace_back(r);
     done = 1;
   }
   return ranks;

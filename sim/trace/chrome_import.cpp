@@ -38,6 +38,7 @@ std::string read_text(const std::filesystem::path& path) {
     boost::iostreams::filtering_istream stream;
     if (packed) stream.push(boost::iostreams::gzip_decompressor());
     stream.push(in);
+    stream.exceptions(std::ios::badbit);  // what the decompressor throws comes through
     std::vector<char> piece(1 << 20);
     while (stream.read(piece.data(), static_cast<std::streamsize>(piece.size())) ||
            stream.gcount() > 0) {

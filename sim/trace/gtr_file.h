@@ -2,7 +2,7 @@
 //
 //   "GTRACE\r\n"  version u32  sections u32  bytes of the file u64
 //   per section:  kind u32  zero u32  offset u64  bytes u64      all little-endian
-//   sections:     tables (titles, processes, tracks, definitions, counters' names), then the columns
+//   sections:     tables (titles, processes, tracks, definitions, counters), then columns
 //
 // Level of detail is not stored: it is made from the columns in a tenth of a second per 5 M slices.
 #pragma once

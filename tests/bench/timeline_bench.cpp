@@ -32,8 +32,7 @@ const Store& large(std::int64_t slices, std::int64_t rows) {
     definitions.push_back(builder.definition(definition));
   }
   for (std::int64_t r = 0; r < rows; ++r) {
-    const auto process =
-        builder.process({"rank " + std::to_string(r), "", static_cast<int>(r), 0});
+    const auto process = builder.process({"rank " + std::to_string(r), "", static_cast<int>(r), 0});
     const auto thread = builder.thread(process, "compute", 0);
     Ps start = 0;
     for (std::int64_t s = 0; s < slices / rows; ++s) {

@@ -45,9 +45,11 @@ TEST(Figures, AreThoseOfTheCommandLineForEveryShippedScenario) {
     session.set_store(std::make_shared<const Store>(store));
     ASSERT_FALSE(breakdown.run_bars().bars().empty());
     for (const Bar& bar : breakdown.run_bars().bars()) {
+      if (bar.figure.endsWith(" 0.0 %")) continue;  // the report leaves such parts out
       const QStringList words = bar.figure.split(' ', Qt::SkipEmptyParts);
       EXPECT_TRUE(report.contains(words[0] + " " + words[1]))
-          << name.toStdString() << ": " << bar.name.toStdString() << " " << bar.figure.toStdString();
+          << name.toStdString() << ": " << bar.name.toStdString() << " "
+          << bar.figure.toStdString();
     }
   }
 }

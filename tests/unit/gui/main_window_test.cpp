@@ -224,6 +224,24 @@ TEST_F(MainWindowTest, EveryActionHasANameAndKeysAreUnique) {
   }
 }
 
+// Qt modules under the GPL alone (Charts, Data Visualization, …) must not come in, not even by a
+// library. The platform plugin brings the last three.
+TEST_F(MainWindowTest, OnlyLgplModulesOfQtAreLoaded) {
+  const QStringList allowed{"Core", "Gui",  "Widgets", "Concurrent",
+                            "Test", "DBus", "XcbQpa",  "OpenGL"};
+  QFile maps("/proc/self/maps");
+  if (!maps.open(QIODevice::ReadOnly)) GTEST_SKIP() << "no list of loaded libraries here";
+  int modules = 0;
+  for (const QByteArray& line : maps.readAll().split('\n')) {
+    const qsizetype at = line.indexOf("/libQt6");
+    if (at < 0) continue;
+    const QString module = QString::fromLatin1(line.mid(at + 7)).section('.', 0, 0);
+    EXPECT_TRUE(allowed.contains(module)) << module.toStdString();
+    ++modules;
+  }
+  EXPECT_GT(modules, 3);
+}
+
 TEST_F(MainWindowTest, BothThemesAreApplied) {
   window_->show_store(two_ranks(5));
   window_->commands().trigger("light");
