@@ -233,10 +233,10 @@ void check_experts(const ScenarioDocument& d, const Scenario& s) {
   }
   const auto legal = [&](std::int64_t v) { return ranks % v == 0 && m.moe.experts % v == 0; };
   if (!legal(ep)) {
-    const std::string what = ranks % ep != 0
-                                 ? fmt::format("tp x cp x dp ({})", ranks)
-                                 : fmt::format("the experts of a layer ({})", m.moe.experts);
-    throw d.error(d.blame_default({"/layout/ep", "/layout/dp"}),
+    const bool too_few = m.moe.experts % ep != 0;  // whatever the ranks are
+    const std::string what = too_few ? fmt::format("the experts of a layer ({})", m.moe.experts)
+                                     : fmt::format("tp x cp x dp ({})", ranks);
+    throw d.error(too_few ? "/layout/ep" : d.blame_default({"/layout/ep", "/layout/dp"}),
                   fmt::format("does not fit: ep ({}) does not divide {}", ep, what),
                   number_advice(nearest_legal(ep, 1, ranks, legal), "set ep to 1"));
   }
@@ -393,8 +393,9 @@ void check_graph_layout(const ScenarioDocument& d, const Scenario& s) {
     }
   }
   if (!l.stage_replicas.empty() && static_cast<std::int32_t>(l.stage_replicas.size()) != l.pp) {
-    throw d.error("/layout/stage_replicas",
-                  fmt::format("has {} entries for {} stages", l.stage_replicas.size(), l.pp),
+    throw d.error(d.blame_default({"/layout/stage_replicas", "/layout/pp"}),
+                  fmt::format("does not fit: stage_replicas has {} entries for {} stages",
+                              l.stage_replicas.size(), l.pp),
                   fmt::format("write {} entries", l.pp));
   }
   if (!l.stage_replicas.empty() && l.dp > 1) {

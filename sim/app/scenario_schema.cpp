@@ -252,8 +252,9 @@ const Json* descend(const Json& schema, const std::string& token) {
 const Json& schema_json(SchemaKind kind) { return compiled(kind).json; }
 
 SchemaKind model_schema(const Json& model) {
-  const auto kind = model.find("kind");
-  const bool graph = kind != model.end() && *kind == "layer-graph";
+  const auto kind = model.find("kind"), layers = model.find("layers");
+  const bool graph = (kind != model.end() && *kind == "layer-graph") || model.contains("network") ||
+                     (layers != model.end() && layers->is_array());
   return graph ? SchemaKind::Graph : SchemaKind::Model;
 }
 

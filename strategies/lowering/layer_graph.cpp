@@ -348,7 +348,7 @@ class RoleProgram {
     const auto passes = table();
     for (std::size_t k = 0; k < passes.size(); ++k) {
       const auto frame = static_cast<std::uint32_t>(passes[k].micro_batch);
-      if (passes[k].backward) {
+      if (passes[k].kind == PassKind::Backward) {
         backward_pass(frame, k + 1 == passes.size());
       } else {
         forward_pass(frame);
@@ -498,7 +498,12 @@ Outcome<Plan> lower_graph(const LayerGraph& graph, const Cluster& cluster, const
     std::vector<ProgramId> programs;
     for (std::int32_t r = 0; r < replicas; ++r) {
       const std::int64_t samples = wide / replicas;
-      Role role{.stage = s, .first = layer, .last = last, .samples = samples};
+      Role role{.stage = s,
+                .first = layer,
+                .last = last,
+                .samples = samples,
+                .previous = {},
+                .next = {}};
       if (s > 0) {
         role.previous =
             pieces_of(r * samples, samples, wide / gj.replicas[at(s - 1)], gj.replicas[at(s - 1)]);

@@ -65,7 +65,9 @@ Templates middle_stage(Lowered lowered, std::int32_t stage) {
               .blocking_messages = lowered.blocking_messages,
               .micro_batches = lowered.micro_batches,
               .stages = std::vector<StageTemplates>(static_cast<std::size_t>(stage))};
-  t.stages.push_back(stage_templates(builder, lowered, stage));
+  const StageTable table =
+      schedule_tables(lowered.layout, lowered.micro_batches)[static_cast<std::size_t>(stage)];
+  t.stages.push_back(stage_templates(builder, lowered, stage, table));
   t.plan = std::move(builder).take();
   return t;
 }
@@ -125,18 +127,19 @@ struct WalkedStage {
 ChunkFigures measure(const WalkedStage& walked) {
   const Templates& t = walked.templates;
   const StageTemplates& s = walked.pieces();
+  const PassTemplate& forward = s.of({PassKind::Forward}, false);
+  const PassTemplate& backward = s.of({PassKind::Backward}, false);
   ChunkFigures f;
   PassWalk once = walked.walk();
-  walked.pass(once, s.forward[0]);
+  walked.pass(once, forward);
   f.forward = once.end();
-  f.backward = walked.period({&s.forward[0], &s.backward[0]}) - f.forward;
-  f.forwards = walked.period({&s.forward[0]});
-  f.backwards = walked.period({&s.backward[0]});
-  const PassMemory forward = memory_of(t.plan, s.forward[0]);
-  const PassMemory backward = memory_of(t.plan, s.backward[0]);
-  f.kept = forward.kept;
-  f.forward_peak = forward.peak;
-  f.backward_peak = backward.peak;
+  f.backward = walked.period({&forward, &backward}) - f.forward;
+  f.forwards = walked.period({&forward});
+  f.backwards = walked.period({&backward});
+  const PassMemory ahead = memory_of(t.plan, forward), back = memory_of(t.plan, backward);
+  f.kept = ahead.kept;
+  f.forward_peak = ahead.peak;
+  f.backward_peak = back.peak;
   add_persistent(t.plan, s, f);
   for (const Parameter& p : t.plan.programs[static_cast<std::size_t>(walked.stage)].parameters) {
     if (p.gradient.buffer.valid()) f.elements += static_cast<double>(p.rows * p.cols);
@@ -158,7 +161,7 @@ std::vector<GpuId> first_stage(const Layout& layout, const Layout& small, GpuId 
 }
 
 Bytes message_of(const Templates& t) {
-  for (const Instruction& i : t.stages[0].forward[0].send) {
+  for (const Instruction& i : t.stages[0].of({PassKind::Forward}, false).send) {
     if (i.kind == Kind::Send) return bytes_of(t.plan.call(i).reads);
   }
   return Bytes(0);
@@ -226,7 +229,9 @@ Outcome<ChunkTable> probe_chunks(const Probed& probed, const Layout& layout, Gpu
   ChunkTable table;
   table.layers = few;
   table.blocking_messages = blocking_messages(layout, probed.job);
-  table.small = derive_templates(std::move(std::get<Lowered>(first)));
+  Lowered& lowered = std::get<Lowered>(first);
+  const auto tables = schedule_tables(lowered.layout, lowered.micro_batches);
+  table.small = derive_templates(std::move(lowered), tables);
   const Templates b = middle_stage(std::move(std::get<Lowered>(second)), middle);
   const std::vector<GpuId> place = first_stage(layout, shallow, base, prices.topology());
   const auto measured = [&](const Templates& t, std::int32_t stage) {

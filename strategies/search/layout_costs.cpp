@@ -273,7 +273,16 @@ double micro_batches_in_flight(const Layout& l, std::int32_t s, std::int32_t m) 
       }
       [[fallthrough]];
     case Schedule::None:
-    case Schedule::OneFOneB: break;
+    case Schedule::OneFOneB:
+    case Schedule::ZbH1:
+    case Schedule::ZbH2:
+    case Schedule::Zb1p:
+    case Schedule::Zb2p:
+    case Schedule::ZbV:
+    case Schedule::Hanayo:
+    case Schedule::DualPipe:
+    case Schedule::Chimera:
+    case Schedule::PipedreamAsync: break;  // none of the space that is searched
   }
   return std::min(m, l.pp - s);
 }

@@ -2,7 +2,9 @@
 // real runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include <unistd.h>
+#include <cctype>
 
 #include <cmath>
 #include <cstdint>
@@ -104,7 +106,13 @@ void expect_equal(const std::vector<std::int64_t>& a, const std::vector<std::int
                            << b[worst] << " ps of " << a[0];
 }
 
-std::string test_name(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
+std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  for (char& c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  }
+  return name;
+}
 
 class Folded : public ::testing::TestWithParam<std::string> {};
 

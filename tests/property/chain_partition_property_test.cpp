@@ -235,7 +235,8 @@ TEST(ChainPartitionTolerance, CostsAtMostItsShare) {
     const ChainProblem problem = random_problem(seed);
     const auto exact = partition(problem), rough = partition(problem, {.tolerance = 0.1});
     ASSERT_EQ(exact.has_value(), rough.has_value());
-    if (exact) EXPECT_LE(rough->time, 1.1 * exact->time) << "seed " << seed;
+    if (!exact) continue;
+    EXPECT_LE(rough->time, 1.1 * exact->time) << "seed " << seed;
   }
 }
 

@@ -46,7 +46,11 @@ class SweepFiles : public ::testing::Test {
 };
 
 Sweep planned(const std::vector<std::string>& vary, const fs::path& list = {}) {
-  return plan_sweep({.scenario = kFlagship, .vary = vary, .list = list}, data_dirs());
+  SweepRequest request;
+  request.scenario = kFlagship;
+  request.vary = vary;
+  request.list = list;
+  return plan_sweep(request, data_dirs());
 }
 
 std::vector<std::string> texts(const Sweep& sweep) {

@@ -18,10 +18,12 @@ constexpr BytesPerSecond kEthernet(1.25e9), kInside(10e9);
 LayerCosts chain(const std::vector<double>& times, std::int64_t output, std::int64_t weights) {
   LayerCosts layers;
   for (std::size_t l = 0; l < times.size(); ++l) {
-    layers.push_back({.forward = Seconds(times[l] / 3),
-                      .backward = Seconds(times[l] * 2 / 3),
-                      .output = Bytes(output),
-                      .weights = Bytes(weights)});
+    LayerCost layer;
+    layer.forward = Seconds(times[l] / 3);
+    layer.backward = Seconds(times[l] * 2 / 3);
+    layer.output = Bytes(output);
+    layer.weights = Bytes(weights);
+    layers.push_back(layer);
     if (l > 0) layers.back().inputs = {static_cast<std::int32_t>(l) - 1};
   }
   return layers;
@@ -79,7 +81,8 @@ LayerCosts profile(const std::string& name) {
                       .forward = Seconds(std::stod(c[2]) / 1e3),
                       .backward = Seconds(std::stod(c[3]) / 1e3),
                       .output = Bytes(std::llround(sum_of(c[4]))),
-                      .weights = Bytes(std::llround(sum_of(c[5])))});
+                      .weights = Bytes(std::llround(sum_of(c[5]))),
+                      .inputs = {}});
   }
   std::getline(edge_file, line);
   while (std::getline(edge_file, line)) {

@@ -72,7 +72,9 @@ TEST(Synchronous, EqualsExhaustiveSearch) {
     each_plan(w, [&](const PipelinePlan& p) { best = std::min(best, synchronous_time(w, p)); });
     const double found = synchronous_time(w, synchronous_plan(w, allowed, 0)).value;
     EXPECT_GE(found, best.value - 1e-12);
-    if (weightless) EXPECT_NEAR(found, best.value, 1e-9) << i;
+    if (weightless) {
+      EXPECT_NEAR(found, best.value, 1e-9) << i;
+    }
     equal += found < best.value * 1.0001 ? 1 : 0;
   }
   EXPECT_GE(equal, kCases * 95 / 100);

@@ -120,7 +120,10 @@ TEST(RowScenario, CutsExpertsAsTheStacksRecipesDo) {
 TEST(RowScenario, SaysWhatItCannotTranslate) {
   Json config = small_config();
   config["model"]["kind"] = "cnn";
-  EXPECT_THAT(scenario_of(config)["refused"].get<std::string>(), testing::HasSubstr("cnn"));
+  EXPECT_THAT(scenario_of(config)["refused"].get<std::string>(),
+              testing::HasSubstr("the layers of tiny are not known"));
+  config["model"]["kind"] = "diffusion";
+  EXPECT_THAT(scenario_of(config)["refused"].get<std::string>(), testing::HasSubstr("diffusion"));
   config = small_config();
   config["fabric"] = nullptr;
   EXPECT_THAT(scenario_of(config)["refused"].get<std::string>(), testing::HasSubstr("network"));
