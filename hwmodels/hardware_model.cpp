@@ -113,6 +113,7 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
 
 Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId kind) const {
   GPUTWIN_CHECK(kind.value < devices_.size(), "device kinds come from the cluster");
+  GPUTWIN_CHECK(op.kind < OpKind::AllReduce, "communication and copies are no kernels");
   const Device& device = devices_[kind.value];
   const Stack& stack = stacks_[kind.value];
   Cost cost;
@@ -151,52 +152,10 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
       factor = stack.factor(Factor::Gemm);
       break;
     case OpKind::CpuAdam: cost = cpu_adam_cost(*nodes_[kind.value], op.dims[0]); break;
-    case OpKind::SoftmaxForward:
-    case OpKind::SoftmaxBackward:
-    case OpKind::AttentionMerge:
-    case OpKind::NormForward:
-    case OpKind::NormBackward:
-    case OpKind::ActivationForward:
-    case OpKind::ActivationBackward:
-    case OpKind::BiasDropoutAdd:
-    case OpKind::BiasGrad:
-    case OpKind::DropoutBackward:
-    case OpKind::Rope:
-    case OpKind::MlaRope:
-    case OpKind::MlaKeyValue:
-    case OpKind::MlaKeyValueGrad:
-    case OpKind::RouterForward:
-    case OpKind::RouterBackward:
-    case OpKind::Permute:
-    case OpKind::Unpermute:
-    case OpKind::EmbeddingForward:
-    case OpKind::EmbeddingBackward:
-    case OpKind::PositionAdd:
-    case OpKind::PositionGrad:
-    case OpKind::LogitsMax:
-    case OpKind::LogitsSum:
-    case OpKind::LossFromSums:
-    case OpKind::CrossEntropyBackward:
-    case OpKind::Add:
-    case OpKind::CastCopy:
-    case OpKind::Quantize:
-    case OpKind::AbsMax:
-    case OpKind::Zero:
-    case OpKind::SumOfSquares:
-    case OpKind::AdamStep:
-    case OpKind::LambStep:
-    case OpKind::SgdStep:
+    default:  // all others move bytes
       cost = memory_bound_cost(device, op, read, written);
       factor = stack.factor(Factor::MemoryBound) * (moves_expert_rows(op) ? experts_.rows : 1.0);
       break;
-    case OpKind::AllReduce:
-    case OpKind::AllGather:
-    case OpKind::ReduceScatter:
-    case OpKind::AllToAll:
-    case OpKind::Broadcast:
-    case OpKind::SendTo:
-    case OpKind::RecvFrom:
-    case OpKind::CopyBytes: GPUTWIN_CHECK(false, "communication and copies are no kernels");
   }
   scale(cost, factor);
   return cost;

@@ -3,8 +3,8 @@
 //
 //   all-reduce   M   2 (n-1)/n S over the link, as each GPU reduces its part and gathers the others
 //                C   S read and written in memory
-//   experts      M   copies of tokens that leave the GPU, over the link inside the node and over the
-//                    adapter beyond it
+//   experts      M   copies of tokens that leave the GPU, over the link inside the node and over
+//                    the adapter beyond it
 //                C   the same bytes through the SMs the kernel was given
 //
 // Where a GPU has no NVLink the link is PCIe gen 4.

@@ -27,7 +27,8 @@ Bytes moved_bytes(const Op& op, Bytes read, Bytes written);
 /// Any kernel kind that is neither a GEMM nor attention nor communication nor on the host.
 Cost memory_bound_cost(const Device& device, const Op& op, Bytes read, Bytes written);
 
-/// A kernel whose time is stated takes it. With stated FLOPs: t0 + max(flops / (70 % of the sustained peak), bytes / (eff BW)).
+/// A kernel whose time is stated takes it. With stated FLOPs: t0 + max(flops / (70 % of the
+/// sustained peak), bytes / (eff BW)).
 Cost opaque_cost(const Device& device, const Op& op, Bytes read, Bytes written);
 
 /// Adam on the host cores of one GPU's share of its node:

@@ -34,8 +34,8 @@ std::optional<SchemaBreach> check_schema(SchemaKind kind, const Json& document);
 SchemaKind model_schema(const Json& model);
 
 /// The subschema that describes `pointer`, or null if the schema has no such place. In a scenario,
-/// "/model/…" and "/cluster/…" lead into the schemas of those files; what no Transformer has is looked
-/// for among layer graphs.
+/// "/model/…" and "/cluster/…" lead into the schemas of those files; what no Transformer has is
+/// looked for among layer graphs.
 const Json* schema_at(SchemaKind kind, const std::string& pointer);
 
 }  // namespace gputwin

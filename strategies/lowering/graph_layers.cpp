@@ -180,15 +180,7 @@ void GraphLayers::forward_layer(std::int32_t l) {
       break;
     }
     case LayerKind::BatchNorm:
-    case LayerKind::LayerNorm: {
-      y = kept("out", e);
-      const std::int64_t t = samples_ * e.positions();
-      const std::int64_t groups = g.kind == LayerKind::BatchNorm ? e.channels : t;
-      const View stats = saved_[{l, "stats"}] = kept("stats", groups, 2, DType::F32);
-      kernel(Phase::Forward, "", {.kind = OpKind::NormForward, .dims = {t, e.channels}},
-             {in(), w.value, w.second}, {y, stats});
-      break;
-    }
+    case LayerKind::LayerNorm: return forward_norm();
     case LayerKind::Relu:
     case LayerKind::Gelu: {
       const bool relu = g.kind == LayerKind::Relu;
@@ -225,6 +217,19 @@ void GraphLayers::forward_layer(std::int32_t l) {
     case LayerKind::Stated: return forward_stated();
   }
   values_[l] = y;
+}
+
+void GraphLayers::forward_norm() {
+  const GraphLayer& g = layer(now_);
+  const GraphWeight& w = weights_.of(now_);
+  const Extent& e = g.output;
+  const View y = kept("out", e);
+  const std::int64_t t = samples_ * e.positions();
+  const std::int64_t groups = g.kind == LayerKind::BatchNorm ? e.channels : t;
+  const View stats = saved_[{now_, "stats"}] = kept("stats", groups, 2, DType::F32);
+  kernel(Phase::Forward, "", {.kind = OpKind::NormForward, .dims = {t, e.channels}},
+         {in(), w.value, w.second}, {y, stats});
+  values_[now_] = y;
 }
 
 void GraphLayers::forward_dropout() {

@@ -77,6 +77,7 @@ class GraphLayers {
   View as_matrix(View view, std::int64_t width) const;
 
   void forward_layer(std::int32_t l);
+  void forward_norm();
   void forward_dropout();
   void forward_recurrent();
   void forward_stated();

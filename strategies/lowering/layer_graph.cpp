@@ -449,6 +449,21 @@ std::optional<Infeasible> refusal(const LayerGraph& graph, const Cluster& cluste
   return std::nullopt;
 }
 
+// What replica `replica` of a stage takes of the `wide` samples of a micro-batch, and whom it
+// exchanges them with; its layers are not set yet.
+Role role_of(const GraphJob& gj, std::int32_t stage, std::int32_t replica, std::int64_t wide) {
+  Role role;
+  role.stage = stage;
+  role.samples = wide / gj.replicas[at(stage)];
+  const auto pieces = [&](std::int32_t neighbour) {
+    const std::int32_t replicas = gj.replicas[at(neighbour)];
+    return pieces_of(replica * role.samples, role.samples, wide / replicas, replicas);
+  };
+  if (stage > 0) role.previous = pieces(stage - 1);
+  if (stage + 1 < gj.layout.pp) role.next = pieces(stage + 1);
+  return role;
+}
+
 // Ranks of a stage: the grid's, or one stage after the other.
 RankId rank_of(const Layout& layout, const std::vector<std::int32_t>& replicas, std::int32_t stage,
                std::int32_t replica) {
@@ -497,21 +512,8 @@ Outcome<Plan> lower_graph(const LayerGraph& graph, const Cluster& cluster, const
     std::vector<Role> roles;
     std::vector<ProgramId> programs;
     for (std::int32_t r = 0; r < replicas; ++r) {
-      const std::int64_t samples = wide / replicas;
-      Role role{.stage = s,
-                .first = layer,
-                .last = last,
-                .samples = samples,
-                .previous = {},
-                .next = {}};
-      if (s > 0) {
-        role.previous =
-            pieces_of(r * samples, samples, wide / gj.replicas[at(s - 1)], gj.replicas[at(s - 1)]);
-      }
-      if (s + 1 < layout.pp) {
-        role.next =
-            pieces_of(r * samples, samples, wide / gj.replicas[at(s + 1)], gj.replicas[at(s + 1)]);
-      }
+      Role role = role_of(gj, s, r, wide);
+      role.first = layer, role.last = last;
       const RankId id = rank_of(layout, gj.replicas, s, r);
       if (data.valid()) builder.plan().communicators[data.value].members.push_back(id);
       std::size_t known = 0;
