@@ -107,8 +107,10 @@ void load_values(Work& w, const std::uint8_t* row) {
       for (std::int64_t i = 0; i < w.kept; ++i) w.values[i] = from_fp16(half[w.positions[i]]);
       return;
     case Element::Fp32:
-      if (w.all()) std::copy(full, full + w.width, w.values.begin());
-      else for (std::int64_t i = 0; i < w.kept; ++i) w.values[i] = full[w.positions[i]];
+      if (w.all())
+        std::copy(full, full + w.width, w.values.begin());
+      else
+        for (std::int64_t i = 0; i < w.kept; ++i) w.values[i] = full[w.positions[i]];
   }
 }
 
@@ -222,8 +224,10 @@ void decode_values(Work& w, std::uint64_t scales) {
   switch (w.codec.kind) {
     case CodecKind::None:
     case CodecKind::Topk:
-      if (w.element == Element::Fp16) w.kernels.widen_fp16(w.codes.data(), n, w.values.data());
-      else w.kernels.widen_bf16(w.codes.data(), n, w.values.data());
+      if (w.element == Element::Fp16)
+        w.kernels.widen_fp16(w.codes.data(), n, w.values.data());
+      else
+        w.kernels.widen_bf16(w.codes.data(), n, w.values.data());
       return;
     case CodecKind::Block: {
       const EvenGrid g = even_grid(std::bit_cast<EvenScale>(scales), w.codec.bits);

@@ -27,11 +27,11 @@ std::string unfit(const Codec& codec, std::int64_t width);
 /// Writes x into `payload`, payload_bytes(codec, tokens, width) long.
 ///
 /// Keeps the kept_values(codec, width) largest magnitudes of a token, the first of equals. NaN is
-/// larger than infinity, infinity than every number; a quantised token that keeps one of them decodes to NaN
-/// where it keeps anything, so that an overflow is seen. 32-bit input is rounded to bf16 where the
-/// codec sends 16 bits.
-/// Fails   GPUTWIN_CHECK, if the codec is unfit or the payload has another size.
-/// Source  reconstruction of the token-level Top-k and piecewise quantisation named in the abstract
+/// larger than infinity, infinity than every number; a quantised token that keeps one of them
+/// decodes to NaN where it keeps anything, so that an overflow is seen. 32-bit input is rounded to
+/// bf16 where the codec sends 16 bits. Fails   GPUTWIN_CHECK, if the codec is unfit or the payload
+/// has another size. Source  reconstruction of the token-level Top-k and piecewise quantisation
+/// named in the abstract
 ///         of Zeng et al., TPDS 2022; layout and grid in row_code.h.
 void encode(const Codec& codec, const TensorView& x, std::span<std::uint8_t> payload,
             Path path = best_path());

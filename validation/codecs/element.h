@@ -32,7 +32,8 @@ GPUTWIN_ON_BOTH inline float from_bf16(std::uint16_t v) {
 /// Exact, subnormal numbers included: the exponent's offset is made up by a power of two.
 GPUTWIN_ON_BOTH inline float from_fp16(std::uint16_t v) {
   const std::uint32_t magnitude = static_cast<std::uint32_t>(v & 0x7fff) << 13;
-  const std::uint32_t special = magnitude >= 0x0f800000u ? 0x7f800000u | (magnitude & 0x7fffffu) : 0;
+  const std::uint32_t special =
+      magnitude >= 0x0f800000u ? 0x7f800000u | (magnitude & 0x7fffffu) : 0;
   const std::uint32_t scaled = bits_of_float(float_of_bits(magnitude) * 0x1p112F);
   const std::uint32_t sign = static_cast<std::uint32_t>(v & 0x8000) << 16;
   return float_of_bits((special != 0 ? special : scaled) | sign);

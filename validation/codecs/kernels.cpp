@@ -71,30 +71,30 @@ GPUTWIN_BODY void even_values_body(const EvenGrid& grid, const std::uint16_t* in
 }
 
 // The loops that the compiler vectorises by itself, for one set of instructions.
-#define GPUTWIN_LOOPS(NAME, TARGET)                                                               \
-  struct NAME {                                                                                   \
-    TARGET static void widen_bf16(const std::uint16_t* in, std::int64_t n, float* out) {          \
-      widen_bf16_body(in, n, out);                                                                \
-    }                                                                                             \
-    TARGET static void widen_fp16(const std::uint16_t* in, std::int64_t n, float* out) {          \
-      widen_fp16_body(in, n, out);                                                                \
-    }                                                                                             \
-    TARGET static void piece_codes(const PieceGrid& g, const float* in, std::int64_t n,           \
-                                   std::uint16_t* out) {                                          \
-      piece_codes_body(g, in, n, out);                                                            \
-    }                                                                                             \
-    TARGET static void piece_values(const PieceGrid& g, const std::uint16_t* in, std::int64_t n,  \
-                                    float* out) {                                                 \
-      piece_values_body(g, in, n, out);                                                           \
-    }                                                                                             \
-    TARGET static void even_codes(const EvenGrid& g, const float* in, std::int64_t n,             \
-                                  std::uint16_t* out) {                                           \
-      even_codes_body(g, in, n, out);                                                             \
-    }                                                                                             \
-    TARGET static void even_values(const EvenGrid& g, const std::uint16_t* in, std::int64_t n,    \
-                                   float* out) {                                                  \
-      even_values_body(g, in, n, out);                                                            \
-    }                                                                                             \
+#define GPUTWIN_LOOPS(NAME, TARGET)                                                              \
+  struct NAME {                                                                                  \
+    TARGET static void widen_bf16(const std::uint16_t* in, std::int64_t n, float* out) {         \
+      widen_bf16_body(in, n, out);                                                               \
+    }                                                                                            \
+    TARGET static void widen_fp16(const std::uint16_t* in, std::int64_t n, float* out) {         \
+      widen_fp16_body(in, n, out);                                                               \
+    }                                                                                            \
+    TARGET static void piece_codes(const PieceGrid& g, const float* in, std::int64_t n,          \
+                                   std::uint16_t* out) {                                         \
+      piece_codes_body(g, in, n, out);                                                           \
+    }                                                                                            \
+    TARGET static void piece_values(const PieceGrid& g, const std::uint16_t* in, std::int64_t n, \
+                                    float* out) {                                                \
+      piece_values_body(g, in, n, out);                                                          \
+    }                                                                                            \
+    TARGET static void even_codes(const EvenGrid& g, const float* in, std::int64_t n,            \
+                                  std::uint16_t* out) {                                          \
+      even_codes_body(g, in, n, out);                                                            \
+    }                                                                                            \
+    TARGET static void even_values(const EvenGrid& g, const std::uint16_t* in, std::int64_t n,   \
+                                   float* out) {                                                 \
+      even_values_body(g, in, n, out);                                                           \
+    }                                                                                            \
   }
 
 GPUTWIN_LOOPS(ScalarLoops, );
@@ -104,9 +104,15 @@ constexpr Kernels with_loops(decltype(Kernels::count_above16) count16,
                              decltype(Kernels::count_above32) count32,
                              decltype(Kernels::mask_above16) mask16,
                              decltype(Kernels::mask_above32) mask32) {
-  return {count16,           count32,           mask16,
-          mask32,            Loops::widen_bf16, Loops::widen_fp16,
-          Loops::piece_codes, Loops::piece_values, Loops::even_codes,
+  return {count16,
+          count32,
+          mask16,
+          mask32,
+          Loops::widen_bf16,
+          Loops::widen_fp16,
+          Loops::piece_codes,
+          Loops::piece_values,
+          Loops::even_codes,
           Loops::even_values};
 }
 
@@ -132,8 +138,7 @@ constexpr Kernels kScalar =
 GPUTWIN_LOOPS(Avx2Loops, GPUTWIN_AVX2);
 GPUTWIN_LOOPS(Avx512Loops, GPUTWIN_AVX512);
 
-GPUTWIN_AVX2 std::int64_t count16_avx2(const std::uint16_t* row, std::int64_t n,
-                                       std::int32_t key) {
+GPUTWIN_AVX2 std::int64_t count16_avx2(const std::uint16_t* row, std::int64_t n, std::int32_t key) {
   const __m256i magnitude = _mm256_set1_epi16(0x7fff);
   const __m256i bound = _mm256_set1_epi16(static_cast<short>(key));
   std::int64_t count = 0, i = 0;
@@ -152,8 +157,7 @@ GPUTWIN_AVX2 std::int64_t count16_avx2(const std::uint16_t* row, std::int64_t n,
   return count + count_body(row + i, n - i, key);
 }
 
-GPUTWIN_AVX2 std::int64_t count32_avx2(const std::uint32_t* row, std::int64_t n,
-                                       std::int32_t key) {
+GPUTWIN_AVX2 std::int64_t count32_avx2(const std::uint32_t* row, std::int64_t n, std::int32_t key) {
   return count_body(row, n, key);
 }
 

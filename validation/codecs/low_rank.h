@@ -1,4 +1,5 @@
-// PowerSGD: a sum over ranks through two thin factors. Linear, so that a plain all-reduce sums them.
+// PowerSGD: a sum over ranks through two thin factors. Linear, so that a plain all-reduce sums
+// them.
 #pragma once
 
 #include <span>

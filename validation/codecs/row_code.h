@@ -65,8 +65,7 @@ GPUTWIN_ON_BOTH inline double clamped(double v, double top) {
 GPUTWIN_ON_BOTH inline std::int32_t piece_code(const PieceGrid& g, float v) {
   const double a = v < 0 ? -static_cast<double>(v) : static_cast<double>(v);
   const auto in = static_cast<std::int32_t>(clamped((a - g.low) * g.by_inner + 0.5, g.inner));
-  const auto out =
-      static_cast<std::int32_t>(clamped((a - g.at) * g.by_outer + 0.5, g.inner - 1));
+  const auto out = static_cast<std::int32_t>(clamped((a - g.at) * g.by_outer + 0.5, g.inner - 1));
   const std::int32_t code = a < g.at ? in : g.inner + out;
   return code | (v < 0 ? g.sign : 0);
 }

@@ -44,11 +44,9 @@ std::vector<float> CodedSum::total(std::int32_t rank, std::vector<float> part) {
 
 void CodedSum::sum_low_rank(std::int32_t rank, codecs::LowRankState& state, std::int64_t rows,
                             std::int64_t width, float* x) {
-  std::vector<float> left =
-      total(rank, codecs::left_factor(codec_, x, rows, width, state));
+  std::vector<float> left = total(rank, codecs::left_factor(codec_, x, rows, width, state));
   codecs::orthonormalise(left, rows, codec_.rank);
-  const std::vector<float> right =
-      total(rank, codecs::right_factor(codec_, x, rows, width, left));
+  const std::vector<float> right = total(rank, codecs::right_factor(codec_, x, rows, width, left));
   const std::vector<float> exact = total(rank, std::vector<float>(x, x + rows * width));
   codecs::low_rank_product(left, right, rows, width, state, x);
   if (rank == 0) note_error(exact, {x, exact.size()});

@@ -20,7 +20,8 @@ class CodedSum {
   void sum(std::int32_t rank, nn::Phase phase, std::int64_t place, std::int64_t rows,
            std::int64_t width, float* x);
 
-  /// Codec of the sums that follow. To be called between steps, by one rank, with the others waiting.
+  /// Codec of the sums that follow. To be called between steps, by one rank, with the others
+  /// waiting.
   void use(const Codec& codec) { codec_ = codec; }
   void wait() { barrier_.arrive_and_wait(); }
 

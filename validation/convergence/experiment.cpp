@@ -115,23 +115,23 @@ Experiment short_experiment() {
 }
 
 std::vector<Curve> run_experiment(const Experiment& e,
-                                  const std::function<bool(double)>& progress) {
+                                  const std::function<bool(const std::vector<Curve>&)>& go_on) {
   for (const NamedCodec& c : e.codecs) {
-    const bool fits = c.codec.kind == CodecKind::LowRank ? c.codec.rank > 0
-                                                         : codecs::unfit(c.codec, e.shape.hidden).empty();
+    const bool fits = c.codec.kind == CodecKind::LowRank
+                          ? c.codec.rank > 0
+                          : codecs::unfit(c.codec, e.shape.hidden).empty();
     GPUTWIN_CHECK(fits, c.name + " codes the model's tokens");
   }
   nn::use_one_blas_thread();
   const Text text(e.text_bytes);
   std::vector<Curve> curves;
-  const double runs = static_cast<double>(e.codecs.size()) * e.seeds;
   for (std::int32_t seed = 1; seed <= e.seeds; ++seed) {
     for (const NamedCodec& c : e.codecs) {
-      if (!progress(static_cast<double>(curves.size()) / runs)) return curves;
+      if (!go_on(curves)) return curves;
       curves.push_back(train(e, text, c, seed));
     }
   }
-  progress(1);
+  go_on(curves);
   return curves;
 }
 

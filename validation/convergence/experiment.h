@@ -20,12 +20,12 @@ std::vector<NamedCodec> compared_codecs();
 
 struct Experiment {
   nn::GptShape shape;
-  std::int32_t ranks = 2;          // tensor-parallel; a thread each
+  std::int32_t ranks = 2;  // tensor-parallel; a thread each
   std::int64_t steps = 400;
-  std::int64_t plain_steps = 40;   // at first, not compressed
-  std::int64_t sequences = 8;      // of shape.length characters, per step
-  std::int64_t held_out = 16;      // batches of text never trained on
-  double rate = 2e-3;              // Adam's, after 20 steps, falling as a cosine to a tenth
+  std::int64_t plain_steps = 40;  // at first, not compressed
+  std::int64_t sequences = 8;     // of shape.length characters, per step
+  std::int64_t held_out = 16;     // batches of text never trained on
+  double rate = 2e-3;             // Adam's, after 20 steps, falling as a cosine to a tenth
   std::size_t text_bytes = 1 << 20;
   std::int32_t seeds = 3;
   std::vector<NamedCodec> codecs = compared_codecs();
@@ -45,8 +45,10 @@ struct Curve {
 };
 
 /// Runs every codec with every seed. Model, text and batches of a seed are the same for all codecs.
-/// Stops early, with the curves that are complete, once `progress` of the share done says no.
-std::vector<Curve> run_experiment(const Experiment& e, const std::function<bool(double)>& progress);
+/// Seeds outermost. `go_on` sees the curves that are complete before each run and after the last;
+/// once it says no, they are all there is.
+std::vector<Curve> run_experiment(const Experiment& e,
+                                  const std::function<bool(const std::vector<Curve>&)>& go_on);
 
 /// Mean over the last tenth of the steps; the figure that is compared at equal steps.
 double final_loss(const Curve& curve);

@@ -10,13 +10,13 @@ namespace gputwin::convergence {
 namespace {
 
 constexpr std::array<std::string_view, 16> kNouns{
-    "river", "engine", "baker", "garden", "captain", "lantern", "window", "farmer",
-    "letter", "mountain", "sailor", "bridge", "teacher", "forest", "painter", "market"};
-constexpr std::array<std::string_view, 12> kAdjectives{"old",   "quiet", "bright", "narrow",
-                                                       "young", "heavy", "green",  "clever",
+    "river",  "engine",   "baker",  "garden", "captain", "lantern", "window",  "farmer",
+    "letter", "mountain", "sailor", "bridge", "teacher", "forest",  "painter", "market"};
+constexpr std::array<std::string_view, 12> kAdjectives{"old",   "quiet",  "bright", "narrow",
+                                                       "young", "heavy",  "green",  "clever",
                                                        "cold",  "broken", "gentle", "distant"};
-constexpr std::array<std::string_view, 12> kVerbs{"carry", "follow", "paint", "know",
-                                                  "visit", "repair", "hear",  "answer",
+constexpr std::array<std::string_view, 12> kVerbs{"carry", "follow",   "paint", "know",
+                                                  "visit", "repair",   "hear",  "answer",
                                                   "build", "remember", "cross", "find"};
 constexpr std::array<std::string_view, 8> kTimes{"today",   "at dawn",  "in winter", "every year",
                                                  "at noon", "by night", "again",     "in silence"};
@@ -44,7 +44,8 @@ class Grammar {
   std::string verb(bool plural) {
     const std::string stem = pick(kVerbs);
     if (plural) return stem;
-    return stem.back() == 'y' && stem == "carry" ? "carries" : stem + (stem == "cross" ? "es" : "s");
+    return stem.back() == 'y' && stem == "carry" ? "carries"
+                                                 : stem + (stem == "cross" ? "es" : "s");
   }
 
   std::string noun_phrase(int depth, bool plural) {

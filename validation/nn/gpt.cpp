@@ -17,7 +17,8 @@ class Normal {
   float draw(double deviation) {
     const double u = (static_cast<double>(bits_() >> 11) + 1) * 0x1p-53;
     const double v = static_cast<double>(bits_() >> 11) * 0x1p-53;
-    return static_cast<float>(deviation * std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v));
+    return static_cast<float>(deviation * std::sqrt(-2 * std::log(u)) *
+                              std::cos(6.283185307179586 * v));
   }
 
  private:
@@ -28,7 +29,8 @@ void add(const Floats& from, Floats& to) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
 }
 
-// Draws the whole matrix [rows, columns x groups] and keeps the rank's share of each group's columns.
+// Draws the whole matrix [rows, columns x groups] and keeps the rank's share of each group's
+// columns.
 void fill_columns(Normal& normal, double deviation, std::int64_t rows, std::int64_t columns,
                   std::int64_t groups, std::int64_t rank, std::int64_t ranks, Floats& part) {
   const std::int64_t share = columns / ranks;

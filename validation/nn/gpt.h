@@ -19,9 +19,8 @@ enum class Phase : std::uint8_t { Forward, Backward };
 
 /// Sums x [rows, width] over the ranks, in place, with the same result on each. `place` counts the
 /// sums of one phase of one step from 0.
-using Exchange =
-    std::function<void(Phase phase, std::int64_t place, std::int64_t rows, std::int64_t width,
-                       float* x)>;
+using Exchange = std::function<void(Phase phase, std::int64_t place, std::int64_t rows,
+                                    std::int64_t width, float* x)>;
 
 /// One rank's part. Ranks of the same seed hold parts of the same whole, whatever their number.
 class Gpt {

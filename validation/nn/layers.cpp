@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-
 namespace gputwin::nn {
 namespace {
 
@@ -107,8 +106,8 @@ void layer_norm_backward(const Normalised& kept, const Floats& gain, const Float
     }
     const double n = static_cast<double>(width);
     for (std::size_t i = 0; i < width; ++i) {
-      dx[r * width + i] = static_cast<float>(kept.inverse[r] *
-                                             (d[i] * gain[i] - sum / n - hat[i] * (dot / n)));
+      dx[r * width + i] =
+          static_cast<float>(kept.inverse[r] * (d[i] * gain[i] - sum / n - hat[i] * (dot / n)));
     }
   }
 }
@@ -162,8 +161,8 @@ void attention_backward(const AttentionShape& s, const Floats& qkv, const Floats
     const float* d = &dout[first * width + column];
     gemm(Transposed::Yes, Transposed::No, s.length, s.head_width, s.length, w, s.length, d, width,
          0, dq + 2 * width, ld);
-    gemm(Transposed::No, Transposed::Yes, s.length, s.length, s.head_width, d, width,
-         q + 2 * width, ld, 0, grad.data(), s.length);
+    gemm(Transposed::No, Transposed::Yes, s.length, s.length, s.head_width, d, width, q + 2 * width,
+         ld, 0, grad.data(), s.length);
     causal_softmax_backward(w, grad.data(), s.length);
     for (float& g : grad) g *= scale;
     gemm(Transposed::No, Transposed::No, s.length, s.head_width, s.length, grad.data(), s.length,

@@ -1,5 +1,6 @@
-// Layers of a transformer with their gradients, in 32-bit floats on OpenBLAS. Matrices are row-major
-// and dense. Backward functions add to the gradients of parameters and overwrite those of inputs.
+// Layers of a transformer with their gradients, in 32-bit floats on OpenBLAS. Matrices are
+// row-major and dense. Backward functions add to the gradients of parameters and overwrite those of
+// inputs.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +41,8 @@ void layer_norm_backward(const Normalised& kept, const Floats& gain, const Float
 void gelu(const Floats& x, Floats& y);
 void gelu_backward(const Floats& x, const Floats& dy, Floats& dx);
 
-/// Shape of causal attention: rows are sequences x length; qkv is [rows, 3 x heads x head_width], the
-/// queries of all heads first, then keys, then values.
+/// Shape of causal attention: rows are sequences x length; qkv is [rows, 3 x heads x head_width],
+/// the queries of all heads first, then keys, then values.
 struct AttentionShape {
   std::int64_t sequences = 1, length = 1, heads = 1, head_width = 1;
 };
@@ -51,7 +52,8 @@ void attention(const AttentionShape& shape, const Floats& qkv, Floats& weights, 
 void attention_backward(const AttentionShape& shape, const Floats& qkv, const Floats& weights,
                         const Floats& dout, Floats& dqkv);
 
-/// Mean cross entropy of logits [rows, classes] against the target classes; dlogits is its gradient.
+/// Mean cross entropy of logits [rows, classes] against the target classes; dlogits is its
+/// gradient.
 double cross_entropy(const Floats& logits, const std::vector<std::int32_t>& targets,
                      Floats& dlogits);
 
@@ -59,8 +61,7 @@ double cross_entropy(const Floats& logits, const std::vector<std::int32_t>& targ
 struct Parameter {
   Floats value, grad, first, second;
 
-  explicit Parameter(std::int64_t size = 0)
-      : value(size), grad(size), first(size), second(size) {}
+  explicit Parameter(std::int64_t size = 0) : value(size), grad(size), first(size), second(size) {}
 };
 
 /// One step of Adam (Kingma and Ba 2015, algorithm 1; 0.9, 0.95, 1e-8); zeroes the gradient.
