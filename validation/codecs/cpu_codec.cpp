@@ -150,7 +150,7 @@ std::uint64_t quantise(Work& w) {
   if (w.codec.kind == CodecKind::Block) {
     if (!finite) return std::bit_cast<std::uint64_t>(EvenScale{kNaN, kNaN});
     const auto [low, high] = std::minmax_element(w.values.begin(), w.values.end());
-    const EvenScale s{*low, *high};
+    const EvenScale s{*low + 0.0F, *high + 0.0F};  // no -0: its place among equals is arbitrary
     w.kernels.even_codes(even_grid(s, w.codec.bits), w.values.data(), w.kept, w.codes.data());
     return std::bit_cast<std::uint64_t>(s);
   }
