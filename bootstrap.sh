@@ -12,6 +12,8 @@ readonly PACKAGES=(
   libsimgrid-dev libboost-dev libboost-graph-dev libboost-iostreams-dev
   nlohmann-json3-dev libvalijson-dev libcli11-dev libfmt-dev libsimdjson-dev
   libceres-dev
+  # matrix products of the real layers
+  libopenblas-dev
   # gputwin sweep over the processes of an MPI job
   libboost-mpi-dev openmpi-bin
   # the window, gputwin-gui

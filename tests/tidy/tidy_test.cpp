@@ -91,7 +91,7 @@ const std::vector<Library>& libraries() {
       {std::regex("<Q[A-Za-z/]*>"), {"gui/", "tests/unit/gui/", "tests/bench/timeline_"}},
       {std::regex("<(cuda.*|cublas.*|cudnn.*|nccl.*)>"),
        {"validation/executors/cuda", "validation/codecs/cuda", "validation/probes"}},
-      {std::regex("<(cblas.h|openblas.*)>"), {"validation/executors/host", "validation/codecs"}},
+      {std::regex("<(cblas.h|openblas.*)>"), {"validation/executors/host", "validation/codecs", "validation/nn"}},
       {std::regex("<(mpi.h|boost/mpi.*)>"), {"validation/executors/host", "sim/app/sweep"}},
       {std::regex("<(gtest|gmock|rapidcheck|benchmark)/.*>"), {"tests/"}},
       {std::regex("<rapidcheck.h>"), {"tests/"}},
