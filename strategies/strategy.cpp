@@ -6,7 +6,11 @@
 #include "strategies/lowering/layer_graph.h"
 #include "strategies/lowering/stack_kernels.h"
 #include "strategies/lowering/transformer.h"
+#include "strategies/passes/choose.h"
+#include "strategies/passes/compress.h"
+#include "strategies/passes/overlap.h"
 #include "strategies/passes/recompute.h"
+#include "strategies/passes/single_queue.h"
 #include "strategies/passes/split_backward.h"
 #include "strategies/registry.h"
 #include "strategies/schedules/emit.h"
@@ -46,6 +50,24 @@ std::vector<StageTable> tables_of(const Lowered& lowered, const Cluster& cluster
                          message_seconds(lowered, *costs, topology));
 }
 
+// Compressed, recomputed and cut into chunks, as the layout says.
+Outcome<Lowered> with_passes(Stopwatch& watch, const Transformer& model, const Cluster& cluster,
+                             Lowered lowered, const Job& job, const CostModel* costs) {
+  const Layout& asked = lowered.layout;
+  if (!asked.chunk_overlap.on() && !asked.compression.on()) {
+    return watch.run("recompute", [&] { return recompute(std::move(lowered)); });
+  }
+  const Topology topology(cluster);
+  const StagePrices prices{costs, &topology};
+  auto choice =
+      watch.run("choose", [&] { return choose_passes(model, cluster, asked, job, prices); });
+  if (auto* refused = std::get_if<Infeasible>(&choice)) return std::move(*refused);
+  lowered.layout = std::get<PassChoice>(choice).layout;
+  lowered = watch.run("compress", [&] { return compress(std::move(lowered)); });
+  lowered = watch.run("recompute", [&] { return recompute(std::move(lowered)); });
+  return watch.run("overlap", [&] { return overlap(std::move(lowered), prices); });
+}
+
 }  // namespace
 
 std::vector<StepInfo> steps() {
@@ -73,8 +95,10 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
   const auto* transformer = std::get_if<Transformer>(&workload);
   auto outcome = watch.run("lower", [&] { return lower(*transformer, cluster, layout, job); });
   if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
-  Lowered lowered =
-      watch.run("recompute", [&] { return recompute(std::move(std::get<Lowered>(outcome))); });
+  outcome = with_passes(watch, *transformer, cluster, std::move(std::get<Lowered>(outcome)), job,
+                        costs);
+  if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
+  Lowered lowered = std::move(std::get<Lowered>(outcome));
   lowered = watch.run("split", [&] {
     return splits_backward(layout.schedule) ? split_backward(std::move(lowered))
                                             : std::move(lowered);
@@ -89,6 +113,7 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
   Templates templates =
       watch.run("derive", [&] { return derive_templates(std::move(lowered), tables); });
   Plan plan = watch.run("schedule", [&] { return emit(std::move(templates), tables); });
+  if (layout.single_queue) plan = single_queue(std::move(plan));
   watch.run("verify", [&] {
     verify_or_throw(plan, "schedule");
     return 0;

@@ -43,8 +43,6 @@ TEST(Feasibility, RefusesWhatCannotBe) {
   EXPECT_EQ(reason({.pp = 2, .stage_layers = {1, 2}}),
             "stage_layers must list 2 chunks with 4 layers in all");
   EXPECT_EQ(reason(Layout{}, 4, 64, "abacus"), "feasible");  // with the nearest kernel table
-  EXPECT_EQ(reason({.tp_overlap = TpOverlap::AsyncTp}),
-            "not lowered yet: asynchronous tensor parallelism");
 }
 
 TEST(Feasibility, NamesTheKernelTableOfAnUnknownStack) {
