@@ -1,6 +1,7 @@
 #include "strategies/strategy.h"
 
 #include <chrono>
+#include <optional>
 
 #include "sim/core/verify.h"
 #include "strategies/lowering/layer_graph.h"
@@ -54,18 +55,22 @@ std::vector<StageTable> tables_of(const Lowered& lowered, const Cluster& cluster
 Outcome<Lowered> with_passes(Stopwatch& watch, const Transformer& model, const Cluster& cluster,
                              Lowered lowered, const Job& job, const CostModel* costs) {
   const Layout& asked = lowered.layout;
-  if (!asked.chunk_overlap.on() && !asked.compression.on()) {
-    return watch.run("recompute", [&] { return recompute(std::move(lowered)); });
-  }
-  const Topology topology(cluster);
-  const StagePrices prices{costs, &topology};
-  auto choice =
-      watch.run("choose", [&] { return choose_passes(model, cluster, asked, job, prices); });
-  if (auto* refused = std::get_if<Infeasible>(&choice)) return std::move(*refused);
-  lowered.layout = std::get<PassChoice>(choice).layout;
-  lowered = watch.run("compress", [&] { return compress(std::move(lowered)); });
+  const bool asks = asked.chunk_overlap.on() || asked.compression.on();
+  std::optional<Topology> topology;
+  if (asks) topology.emplace(cluster);
+  const StagePrices prices{.costs = costs, .topology = topology ? &*topology : nullptr};
+  Outcome<Lowered> made = watch.run("compress", [&]() -> Outcome<Lowered> {
+    if (!asks) return std::move(lowered);
+    auto choice = choose_passes(model, cluster, asked, job, prices);
+    if (auto* refused = std::get_if<Infeasible>(&choice)) return std::move(*refused);
+    lowered.layout = std::get<PassChoice>(choice).layout;
+    return compress(std::move(lowered));
+  });
+  if (auto* refused = std::get_if<Infeasible>(&made)) return std::move(*refused);
+  lowered = std::move(std::get<Lowered>(made));
   lowered = watch.run("recompute", [&] { return recompute(std::move(lowered)); });
-  return watch.run("overlap", [&] { return overlap(std::move(lowered), prices); });
+  return watch.run("overlap",
+                   [&] { return asks ? overlap(std::move(lowered), prices) : std::move(lowered); });
 }
 
 }  // namespace
@@ -95,8 +100,8 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
   const auto* transformer = std::get_if<Transformer>(&workload);
   auto outcome = watch.run("lower", [&] { return lower(*transformer, cluster, layout, job); });
   if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
-  outcome = with_passes(watch, *transformer, cluster, std::move(std::get<Lowered>(outcome)), job,
-                        costs);
+  outcome =
+      with_passes(watch, *transformer, cluster, std::move(std::get<Lowered>(outcome)), job, costs);
   if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
   Lowered lowered = std::move(std::get<Lowered>(outcome));
   lowered = watch.run("split", [&] {
@@ -106,8 +111,8 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
   outcome = plugin_segments(plugins, std::move(lowered), job);
   if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
   lowered = std::move(std::get<Lowered>(outcome));
-  auto ordered = plugin_schedule(plugins, layout, lowered.micro_batches,
-                                 tables_of(lowered, cluster, costs));
+  auto ordered =
+      plugin_schedule(plugins, layout, lowered.micro_batches, tables_of(lowered, cluster, costs));
   if (auto* refused = std::get_if<Infeasible>(&ordered)) return std::move(*refused);
   const auto& tables = std::get<std::vector<StageTable>>(ordered);
   Templates templates =
