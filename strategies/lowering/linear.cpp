@@ -6,10 +6,11 @@
 namespace gputwin {
 namespace {
 
-// Pieces of a product beside its gather.
+// Pieces of a product beside its gather, by features or outputs. Asynchronous tensor parallelism
+// has them only where a micro-batch of one sample has no pieces by samples.
 std::int64_t chunks_of(const StageBuilder& b, std::int64_t width) {
-  const bool sequence =
-      b.layout.tp_overlap == TpOverlap::Userbuffers || b.layout.tp_overlap == TpOverlap::AsyncTp;
+  const bool sequence = b.layout.tp_overlap == TpOverlap::Userbuffers ||
+                        (b.layout.tp_overlap == TpOverlap::AsyncTp && b.token_pieces() == 1);
   const bool cut = sequence && b.layout.sp && b.job.lora_rank == 0 && width % b.layout.tp == 0;
   return cut ? b.layout.tp : 1;
 }
@@ -37,9 +38,35 @@ void each_chunk(StageBuilder& b, std::int64_t n, std::int64_t width, Act act) {
   b.number(0);
 }
 
+// The rows of one piece by samples, of a token shard and of all tokens.
+struct TokenRows {
+  std::int64_t shard_first, shard_count, first, count;
+  View of_shard(const View& v) const { return rows(v, shard_first, shard_count); }
+  View of(const View& v) const { return rows(v, first, count); }
+};
+
+template <class Act>
+void each_token_piece(StageBuilder& b, Act act) {
+  const std::int64_t n = b.token_pieces();
+  const std::int64_t shard = b.sizes.shard_tokens / n, all = b.sizes.tokens / n;
+  for (std::int64_t i = 0; i < n; ++i) {
+    b.number(static_cast<std::int32_t>(i));
+    act(TokenRows{i * shard, shard, i * all, all});
+  }
+  b.number(0);
+}
+
 // y = x w^T (+ bias) of all tokens of x, which is returned whole.
 View gathered_linear(StageBuilder& b, const std::string& name, const View& x, const View& w,
                      const View& bias, const View& y) {
+  if (b.token_pieces() > 1) {
+    const View full = b.temporary(name + "_gathered", b.sizes.tokens, x.cols, x.dtype);
+    each_token_piece(b, [&](const TokenRows& r) {
+      b.all_gather(name + "_all_gather", r.of_shard(x), r.of(full));
+      b.linear(name, r.of(full), w, bias, r.of(y));
+    });
+    return full;
+  }
   if (chunks_of(b, x.cols) == 1) {
     const View full = b.gathered(name, x);
     b.linear(name, full, w, bias, y);
@@ -72,6 +99,14 @@ View sum_of_pieces(StageBuilder& b, const std::string& name, const View& partial
 // The sum over tp of x w^T.
 View reduced_linear(StageBuilder& b, const std::string& name, const View& x, const View& w) {
   const View partial = b.temporary(name, x.rows, w.rows);
+  if (b.token_pieces() > 1) {
+    const View shard = b.temporary(name + "_scattered", b.sizes.shard_tokens, w.rows);
+    each_token_piece(b, [&](const TokenRows& r) {
+      b.linear(name, r.of(x), w, {}, r.of(partial));
+      b.reduce_scatter(name + "_reduce_scatter", r.of(partial), r.of_shard(shard));
+    });
+    return shard;
+  }
   const std::int64_t n = sum_chunks(b, w.rows);
   if (n == 1) {
     b.linear(name, x, w, {}, partial);
@@ -89,6 +124,14 @@ View reduced_linear(StageBuilder& b, const std::string& name, const View& x, con
 // The sum over tp of dy w in pieces.
 View reduced_input_grad(StageBuilder& b, const std::string& name, const View& dy, const View& w,
                         const View& partial, bool transposed) {
+  if (b.token_pieces() > 1) {
+    const View shard = b.temporary(name + "_scattered", b.sizes.shard_tokens, partial.cols);
+    each_token_piece(b, [&](const TokenRows& r) {
+      b.linear_input_grad(name, r.of(dy), w, r.of(partial), transposed);
+      b.reduce_scatter(name + "_reduce_scatter", r.of(partial), r.of_shard(shard));
+    });
+    return shard;
+  }
   const View sum = sum_of_pieces(b, name, partial);
   const std::int64_t n = grad_sum_chunks(b, partial.cols);
   each_chunk(b, n, partial.cols, [&](std::int64_t, std::int64_t first, std::int64_t width) {
@@ -103,6 +146,14 @@ View reduced_input_grad(StageBuilder& b, const std::string& name, const View& dy
 // dx = dy w of all tokens of dy, which is returned whole; `transposed`: w is w^T.
 View gathered_input_grad(StageBuilder& b, const std::string& name, const View& dy, const View& w,
                          const View& dx, bool transposed) {
+  if (b.token_pieces() > 1) {
+    const View full = b.temporary(name + "_gathered", b.sizes.tokens, dy.cols, dy.dtype);
+    each_token_piece(b, [&](const TokenRows& r) {
+      b.all_gather(name + "_all_gather", r.of_shard(dy), r.of(full));
+      b.linear_input_grad(name, r.of(full), w, r.of(dx), transposed);
+    });
+    return full;
+  }
   if (chunks_of(b, dy.cols) == 1) {
     const View full = b.gathered(name, dy);
     b.linear_input_grad(name, full, w, dx, transposed);
@@ -183,7 +234,7 @@ View row_parallel_forward(StageBuilder& b, const LinearLayer& layer, const View&
     w = forward_weight(b, layer.weight);
   }
   const View y = reduced_linear(b, name, multiplied, w);
-  if (sum_chunks(b, w.rows) > 1) return y;
+  if (b.token_pieces() > 1 || sum_chunks(b, w.rows) > 1) return y;
   adapter_forward(b, layer, x, y, state);
   return b.reduced(name, y);
 }
@@ -208,7 +259,7 @@ View column_parallel_backward(StageBuilder& b, const LinearLayer& layer, const V
   };
   const auto input_grad = [&] {
     const View partial = b.temporary(name + "_input_grad", dy.rows, state.input.cols);
-    if (grad_sum_chunks(b, partial.cols) > 1) {
+    if (b.token_pieces() > 1 || grad_sum_chunks(b, partial.cols) > 1) {
       return reduced_input_grad(b, name, o.dy, o.w, partial, o.transposed);
     }
     b.linear_input_grad(name, o.dy, o.w, partial, o.transposed);

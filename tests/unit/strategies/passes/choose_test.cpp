@@ -50,7 +50,7 @@ Transformer wide_gpt() {
 }
 
 PassChoice choice(const WireCosts& costs, const Layout& layout) {
-  const Cluster cluster = one_node(4);
+  const Cluster cluster = test::small_cluster({.gpus = 4});
   const Topology topology(cluster);
   auto outcome = choose_passes(wide_gpt(), cluster, layout, tiny_job(8),
                                {.costs = &costs, .topology = &topology});
