@@ -5,9 +5,11 @@
 namespace gputwin {
 namespace {
 
-constexpr std::array<StepEntry, 6> kSteps{{
+constexpr std::array<StepEntry, 8> kSteps{{
     {"lower", "kernels, collectives and buffers of every stage, by layer and phase"},
+    {"compress", "tensor-parallel collectives of payloads: encode, exchange, decode"},
     {"recompute", "forward operations repeated in backward instead of keeping their results"},
+    {"overlap", "samples in chunks, the collective of one under the kernels of the next"},
     {"split", "weight gradients taken out of the backward pass, where the schedule wants it"},
     {"derive",
      "the events between streams that data demands, allocation at first use, freeing after the "

@@ -10,6 +10,7 @@
 #include "sim/app/data_directory.h"
 #include "sim/app/describe.h"
 #include "sim/app/memory_figures.h"
+#include "sim/app/pass_figures.h"
 #include "sim/app/result_json.h"
 #include "sim/app/uncertainty.h"
 #include "sim/engine/reference_executor.h"
@@ -18,6 +19,7 @@
 #include "sim/trace/gtr_file.h"
 #include "sim/trace/perfetto_writer.h"
 #include "sim/trace/run_trace.h"
+#include "strategies/passes/choose.h"
 #include "strategies/strategy.h"
 
 namespace gputwin {
@@ -241,19 +243,82 @@ Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& cost
   return prepared;
 }
 
-RunOutcome run(const Scenario& scenario, const RunRequest& request) {
+namespace {
+
+/// The same job without passes, run for comparison, and what the passes chose.
+struct Comparison {
+  Execution blocking;
+  PassFigures figures;
+};
+
+/// Chunks and codecs chosen; `scenario` gets them, so that the plan is made with them. Where they
+/// were searched for and come out slower than blocking collectives, they are dropped.
+std::variant<Comparison, Infeasible, Deadlock, Cancelled> compare_passes(Scenario& scenario,
+                                                                         const RunRequest& request,
+                                                                         const HardwareModel& costs,
+                                                                         const CostModel& priced,
+                                                                         const Topology& topology) {
+  const auto& model = std::get<Transformer>(scenario.workload);
+  const Layout asked = scenario.layout;
+  const StagePrices prices{&costs, &topology};
+  auto choice = choose_passes(model, scenario.cluster, asked, scenario.job, prices);
+  if (auto* infeasible = std::get_if<Infeasible>(&choice)) return std::move(*infeasible);
+  auto& chosen = std::get<PassChoice>(choice);
+  Outcome<Plan> made[2] = {plan_of(scenario, without_passes(asked), costs),
+                           plan_of(scenario, chosen.layout, costs)};
+  Execution executed[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (auto* infeasible = std::get_if<Infeasible>(&made[i])) return std::move(*infeasible);
+    Plan& plan = std::get<Plan>(made[i]);
+    apply_what_if(scenario.what_if, plan);
+    make_free(plan, scenario.what_if.without);
+    ExecutionOutcome outcome =
+        executor_of(request.executor)->run(plan, priced, topology, request.options, nullptr);
+    if (auto* deadlock = std::get_if<Deadlock>(&outcome)) return std::move(*deadlock);
+    if (std::holds_alternative<Cancelled>(outcome)) return Cancelled{};
+    executed[i] = std::move(std::get<Execution>(outcome));
+  }
+  Comparison c{.blocking = std::move(executed[0]), .figures = {}};
+  c.figures =
+      pass_figures(chosen.layout, std::get<Plan>(made[0]), std::get<Plan>(made[1]), model.hidden);
+  c.figures.gain_bound = chosen.gain_bound;
+  judge(c.figures, c.blocking, executed[1]);
+  const bool searched =
+      (asked.chunk_overlap.on() && !asked.chunk_overlap.equal) || asked.compression.search;
+  scenario.layout = chosen.layout;
+  if (searched && executed[1].iteration >= c.blocking.iteration) {
+    scenario.layout = without_passes(asked);
+    c.figures.verdict += " They are left out of this run.";
+    c.figures.bytes = c.figures.blocking_bytes;
+    c.figures.exposed = c.figures.blocking_exposed;
+  }
+  return c;
+}
+
+}  // namespace
+
+RunOutcome run(const Scenario& as_given, const RunRequest& request) {
+  Scenario scenario = as_given;
   const Topology topology(scenario.cluster);
   const WhatIf& what_if = scenario.what_if;
   const HardwareModel costs(topology, scenario.job, data_directory() / "hwmodels",
                             without(what_if.without, {.times = what_if.times}));
+  const AblatedCosts ablated(costs, what_if.without);
+  const CostModel& priced =
+      what_if.without.empty() ? static_cast<const CostModel&>(costs) : ablated;
+  std::optional<PassFigures> passes;
+  if (has_passes(scenario.layout)) {
+    auto compared = compare_passes(scenario, request, costs, priced, topology);
+    if (auto* infeasible = std::get_if<Infeasible>(&compared)) return std::move(*infeasible);
+    if (auto* deadlock = std::get_if<Deadlock>(&compared)) return std::move(*deadlock);
+    if (std::holds_alternative<Cancelled>(compared)) return Cancelled{};
+    passes = std::move(std::get<Comparison>(compared).figures);
+  }
   Outcome<PreparedRun> outcome = prepare(scenario, costs, topology);
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun& prepared = std::get<PreparedRun>(outcome);
 
   make_free(prepared.plan, what_if.without);
-  const AblatedCosts ablated(costs, what_if.without);
-  const CostModel& priced =
-      what_if.without.empty() ? static_cast<const CostModel&>(costs) : ablated;
 
   TraceFile trace(request, scenario, prepared.plan, topology,
                   traced_ranks(prepared.plan, request.trace_ranks));
@@ -279,6 +344,7 @@ RunOutcome run(const Scenario& scenario, const RunRequest& request) {
   result.extrapolated = interval.extrapolated;
   result.warnings = std::move(prepared.warnings);
   add_warnings(costs, result);
+  result.passes = std::move(passes);
   trace.close(scenario, result);
   return result;
 }

@@ -18,6 +18,7 @@ add_library(gputwin_scenario STATIC
   ablation.cpp
   graph_reader.cpp
   json_text.cpp
+  passes_reader.cpp
   networks/image_networks.cpp
   networks/network_builder.cpp
   networks/networks.cpp

@@ -35,10 +35,6 @@ Refusal not_lowered(const Transformer& model, const Layout& layout, const Job& j
     return no("replicas by stage and recompute all-but-last are for layer graphs",
               "leave layout.stage_replicas out, and set layout.recompute to full");
   }
-  if (layout.tp_overlap == TpOverlap::AsyncTp) {
-    return no("not lowered yet: asynchronous tensor parallelism",
-              "set layout.tp_overlap to userbuffers");
-  }
   return {};
 }
 

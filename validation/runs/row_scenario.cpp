@@ -393,7 +393,10 @@ class RowTranslation {
       l["overlap_param_gather"] = flag(overlap, "param_gather");
     }
     if (known(at(overlap, "pp"))) l["overlap_p2p"] = flag(overlap, "pp");
-    if (word(overlap, "tp") == "userbuffers" && l["sp"] == true) l["tp_overlap"] = "userbuffers";
+    const std::string tp_overlap = word(overlap, "tp");
+    if ((tp_overlap == "userbuffers" || tp_overlap == "async-tp") && l["sp"] == true) {
+      l["tp_overlap"] = tp_overlap;
+    }
     if (const Json devices = used_devices(); !devices.is_null()) l["devices"] = devices;
     return l;
   }

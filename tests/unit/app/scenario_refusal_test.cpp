@@ -149,10 +149,10 @@ TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
   };
   expect(R"({"layout": {"schedule": "v-min"}})", "/layout/schedule", "zb-v");
   expect(R"({"layout": {"recompute": "modules"}})", "/layout/recompute", "selective");
-  expect(R"({"layout": {"tp_overlap": "async-tp"}})", "/layout/tp_overlap", "userbuffers");
+  expect(R"({"layout": {"tp_overlap": "domain"}})", "/layout/tp_overlap", "userbuffers");
   expect(R"({"job": {"attention": "flash4"}})", "/job/attention", "flash3");
   expect(R"({"model": {"mtp_layers": 1}})", "/model/mtp_layers", "remove");
-  expect(R"({"passes": [{"overlap": {"max_chunks": 4}}]})", "/passes/0/overlap", "leaving []");
+  expect(R"({"passes": [{"offload": {}}]})", "/passes/0/offload", "remove the key");
 }
 
 TEST(Refusal, ChecksExpertsAndLatentAttention) {
