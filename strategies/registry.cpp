@@ -5,7 +5,7 @@
 namespace gputwin {
 namespace {
 
-constexpr std::array<StepEntry, 6> kSteps{{
+constexpr std::array<StepEntry, 7> kSteps{{
     {"lower", "kernels, collectives and buffers of every stage, by layer and phase"},
     {"recompute", "forward operations repeated in backward instead of keeping their results"},
     {"split", "weight gradients taken out of the backward pass, where the schedule wants it"},
@@ -13,6 +13,7 @@ constexpr std::array<StepEntry, 6> kSteps{{
      "the events between streams that data demands, allocation at first use, freeing after the "
      "last"},
     {"schedule", "the order of passes over micro-batches, and the messages between stages"},
+    {"offload", "weights, gradients and optimizer states that live in host memory or on NVMe"},
     {"verify", "matching sequences, events, liveness and bytes of the finished plan"},
 }};
 

@@ -6,6 +6,7 @@
 #include "strategies/lowering/layer_graph.h"
 #include "strategies/lowering/stack_kernels.h"
 #include "strategies/lowering/transformer.h"
+#include "strategies/passes/offload.h"
 #include "strategies/passes/recompute.h"
 #include "strategies/passes/split_backward.h"
 #include "strategies/registry.h"
@@ -60,6 +61,10 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
                         Plugins plugins) {
   Stopwatch watch(times);
   if (const auto* graph = std::get_if<LayerGraph>(&workload)) {
+    if (layout.offload.enabled) {
+      return Infeasible{.reason = "not lowered yet: offload of layer graphs",
+                        .fix = "leave the pass offload out"};
+    }
     Outcome<Plan> outcome =
         watch.run("lower", [&] { return lower_graph(*graph, cluster, layout, job); });
     if (const Plan* plan = std::get_if<Plan>(&outcome)) {
@@ -82,8 +87,8 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
   outcome = plugin_segments(plugins, std::move(lowered), job);
   if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
   lowered = std::move(std::get<Lowered>(outcome));
-  auto ordered = plugin_schedule(plugins, layout, lowered.micro_batches,
-                                 tables_of(lowered, cluster, costs));
+  auto ordered =
+      plugin_schedule(plugins, layout, lowered.micro_batches, tables_of(lowered, cluster, costs));
   if (auto* refused = std::get_if<Infeasible>(&ordered)) return std::move(*refused);
   const auto& tables = std::get<std::vector<StageTable>>(ordered);
   Templates templates =
@@ -93,6 +98,15 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
     verify_or_throw(plan, "schedule");
     return 0;
   });
+  if (layout.offload.enabled) {
+    Outcome<Plan> moved = watch.run("offload", [&] {
+      const Topology topology(cluster);
+      return offload(std::move(plan), layout, costs, &topology);
+    });
+    if (auto* refused = std::get_if<Infeasible>(&moved)) return std::move(*refused);
+    plan = std::move(std::get<Plan>(moved));
+    verify_or_throw(plan, "offload");
+  }
   return plugin_plan(plugins, std::move(plan), layout, job);
 }
 

@@ -50,6 +50,7 @@ Scenario scenario_of(const ScenarioDocument& document) {
   s.allocator = read_allocator(root.at("job"));
   check_job_rules(document, s);
   s.layout = read_layout(root.value("layout", Json::object()));
+  s.layout.offload = read_offload(root.value("passes", Json::array()));
   check_layout_rules(document, s);
   s.what_if = read_what_if(root.value("what_if", Json::object()));
   check_what_if_rules(document, s);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/core/ids.h"
+#include "sim/core/offload.h"
 
 namespace gputwin {
 
@@ -117,6 +118,7 @@ struct Layout {
   std::uint8_t recompute_modules = 0;   // kRecompute*, beside `recompute`
   bool overlap_p2p = true;  // pipeline messages travel under compute, where the stack can
   std::int64_t bucket_elements = 40'000'000;  // parameters per gradient bucket
+  OffloadSpec offload{};                      // what leaves the GPU, by the pass of that name
 
   bool operator==(const Layout&) const = default;
 
