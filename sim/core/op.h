@@ -52,7 +52,7 @@
 //  AdamStep             {n}           grad, sumsq                 master, m, v, weight (also read)
 //  LambStep             {n}           grad, sumsq                 as AdamStep
 //  SgdStep              {n}           grad, sumsq                 master, momentum, weight
-//  CpuAdam              {n}                                       as AdamStep, on the host
+//  CpuAdam              {n,r}                                     as AdamStep, on the host  note 17
 //  Opaque               {}            any                         any; cost: flops and bytes
 //  ConvForward          {n,c,f,h,w,o} x, w [, bias]               y  note 15
 //  ConvGradInput        {n,c,f,h,w,o} dy, w                       dx
@@ -122,6 +122,7 @@
 //     columns]; the result is [n, f h' w'].
 // 16. Recurrent layer over s steps of b sequences: i inputs, h outputs, g gates of h each (4: LSTM,
 //     3: GRU); `kept` holds the gates of all steps. Costs alone: not interpreted.
+// 17. r ranks of a node step at once and share its cores and memory; 0: as many as it has GPUs.
 #pragma once
 
 #include <array>
