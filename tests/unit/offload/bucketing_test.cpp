@@ -1,9 +1,7 @@
-// Sizes of buckets, and DeepSpeed's estimates of what is left on the GPU.
+// Sizes of buckets.
 #include "strategies/offload/bucketing.h"
 
 #include <gtest/gtest.h>
-
-#include "strategies/offload/estimates.h"
 
 namespace gputwin {
 namespace {
@@ -29,17 +27,6 @@ TEST(Bucketing, ChoosesTheLimitThatWastesLeast) {
   // An embedding of 100 has a bucket of its own and makes no slot.
   tensors.push_back(100);
   EXPECT_EQ(choose_bucket_elements(tensors, 6, 12, 1), 8);
-}
-
-// T5-large on 4 GPUs of one node: rows of DeepSpeed's documentation (memory.rst), in MiB.
-TEST(Estimates, AreThoseOfDeepSpeedForT5Large) {
-  ZeroStates s{.parameters = 737'670'000, .largest_layer = 32'900'000, .gpus = 4, .nodes = 1};
-  const auto mib = [](Bytes b) { return static_cast<double>(b.value) / (1 << 20); };
-  EXPECT_NEAR(mib(zero_states(s).gpu), 3291, 1);
-  s.optimizer_on_cpu = true;
-  EXPECT_NEAR(mib(zero_states(s).gpu), 477, 1);
-  s.params_on_cpu = true;
-  EXPECT_NEAR(mib(zero_states(s).gpu), 125, 1);
 }
 
 }  // namespace
