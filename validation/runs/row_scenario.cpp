@@ -409,6 +409,9 @@ class RowTranslation {
     if (word(stated, "mode") == "chunk-dynamic") {
       return Json::array({{{"offload", {{"strategy", "patrickstar"}}}}});
     }
+    if (word(stated, "mode") == "l2l") {
+      return Json::array({{{"offload", {{"strategy", "l2l"}}}}});
+    }
     const double share = number(stated, "optimizer");
     const bool params = number(stated, "params") > 0, gradients = number(stated, "gradients") > 0;
     if (share <= 0 && !params && !gradients) return Json::array();
