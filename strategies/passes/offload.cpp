@@ -1,6 +1,7 @@
 #include "strategies/passes/offload.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "sim/core/check.h"
@@ -73,14 +74,18 @@ std::int64_t largest(const Plan& plan, const std::vector<BufferId>& buffers) {
   return most;
 }
 
-// Buffers more than twice as large as the median stay: their slot would be for them alone.
+// Buffers more than twice as large as those that hold the middle byte stay: their slot would be for
+// them alone.
 std::vector<BufferId> ordinary(const Plan& plan, std::vector<BufferId> buffers) {
-  if (buffers.empty()) return buffers;
   std::vector<std::int64_t> sizes;
   for (const BufferId b : buffers) sizes.push_back(plan.buffers[b.value].bytes.value);
-  std::nth_element(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2),
-                   sizes.end());
-  const std::int64_t limit = 2 * sizes[sizes.size() / 2];
+  std::sort(sizes.begin(), sizes.end());
+  const std::int64_t all = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  std::int64_t below = 0, limit = 0;
+  for (const std::int64_t bytes : sizes) {
+    limit = 2 * bytes;
+    if ((below += bytes) * 2 >= all) break;
+  }
   std::erase_if(buffers, [&](BufferId b) { return plan.buffers[b.value].bytes.value > limit; });
   return buffers;
 }
