@@ -5,7 +5,7 @@
 namespace gputwin {
 namespace {
 
-constexpr std::array<StepEntry, 8> kSteps{{
+constexpr std::array<StepEntry, 9> kSteps{{
     {"lower", "kernels, collectives and buffers of every stage, by layer and phase"},
     {"compress", "tensor-parallel collectives of payloads: encode, exchange, decode"},
     {"recompute", "forward operations repeated in backward instead of keeping their results"},
@@ -15,6 +15,7 @@ constexpr std::array<StepEntry, 8> kSteps{{
      "the events between streams that data demands, allocation at first use, freeing after the "
      "last"},
     {"schedule", "the order of passes over micro-batches, and the messages between stages"},
+    {"offload", "weights, gradients and optimizer states that live in host memory or on NVMe"},
     {"verify", "matching sequences, events, liveness and bytes of the finished plan"},
 }};
 

@@ -9,6 +9,7 @@
 #include "strategies/lowering/transformer.h"
 #include "strategies/passes/choose.h"
 #include "strategies/passes/compress.h"
+#include "strategies/passes/offload.h"
 #include "strategies/passes/overlap.h"
 #include "strategies/passes/recompute.h"
 #include "strategies/passes/single_queue.h"
@@ -87,6 +88,10 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
                         Plugins plugins) {
   Stopwatch watch(times);
   if (const auto* graph = std::get_if<LayerGraph>(&workload)) {
+    if (layout.offload.enabled) {
+      return Infeasible{.reason = "not lowered yet: offload of layer graphs",
+                        .fix = "leave the pass offload out"};
+    }
     Outcome<Plan> outcome =
         watch.run("lower", [&] { return lower_graph(*graph, cluster, layout, job); });
     if (const Plan* plan = std::get_if<Plan>(&outcome)) {
@@ -123,6 +128,15 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
     verify_or_throw(plan, "schedule");
     return 0;
   });
+  if (layout.offload.enabled) {
+    Outcome<Plan> moved = watch.run("offload", [&] {
+      const Topology topology(cluster);
+      return offload(std::move(plan), layout, costs, &topology);
+    });
+    if (auto* refused = std::get_if<Infeasible>(&moved)) return std::move(*refused);
+    plan = std::move(std::get<Plan>(moved));
+    verify_or_throw(plan, "offload");
+  }
   return plugin_plan(plugins, std::move(plan), layout, job);
 }
 

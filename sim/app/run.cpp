@@ -10,6 +10,7 @@
 #include "sim/app/data_directory.h"
 #include "sim/app/describe.h"
 #include "sim/app/memory_figures.h"
+#include "sim/app/offload_figures.h"
 #include "sim/app/pass_figures.h"
 #include "sim/app/result_json.h"
 #include "sim/app/uncertainty.h"
@@ -19,6 +20,7 @@
 #include "sim/trace/gtr_file.h"
 #include "sim/trace/perfetto_writer.h"
 #include "sim/trace/run_trace.h"
+#include "strategies/offload/strategies.h"
 #include "strategies/passes/choose.h"
 #include "strategies/strategy.h"
 
@@ -93,12 +95,12 @@ void apply_what_if(const WhatIf& what_if, Plan& plan) {
 }
 
 /// Single changes to a layout that save memory, cheapest in time first.
-std::vector<std::pair<std::string, Layout>> lighter_layouts(const Layout& from) {
-  std::vector<std::pair<std::string, Layout>> list;
+std::vector<LayoutChange> lighter_layouts(const Layout& from) {
+  std::vector<LayoutChange> list;
   const auto add = [&](std::string what, auto change) {
     Layout changed = from;
     change(changed);
-    if (!(changed == from)) list.emplace_back(std::move(what), std::move(changed));
+    if (!(changed == from)) list.push_back({std::move(what), std::move(changed)});
   };
   if (from.zero == 0 && from.dp * from.cp > 1) add("layout.zero=1", [](Layout& l) { l.zero = 1; });
   if (from.tp > 1) add("layout.sp=true", [](Layout& l) { l.sp = true; });
@@ -117,6 +119,23 @@ std::vector<std::pair<std::string, Layout>> lighter_layouts(const Layout& from) 
     l.recompute = Recompute::Full;
     if (l.dp > 1) l.zero = std::max(l.zero, most);
   });
+  if (from.offload.enabled) return list;
+  for (const char* strategy : {"zero-offload", "greedy"}) {
+    const std::string pass =
+        fmt::format(R"(passes=[{{"offload":{{"strategy":"{}"}}}}])", strategy);
+    const OffloadSpec spec = *find_offload_strategy(strategy);
+    add(pass, [&](Layout& l) { l.offload = spec; });
+    add(pass + ", layout.recompute=full", [&](Layout& l) {
+      l.offload = spec;
+      l.recompute = Recompute::Full;
+    });
+    if (from.dp * from.cp == 1) continue;
+    add(pass + ", layout.recompute=full, layout.zero=" + std::to_string(most), [&](Layout& l) {
+      l.offload = spec;
+      l.recompute = Recompute::Full;
+      l.zero = std::max(l.zero, most);
+    });
+  }
   return list;
 }
 
@@ -144,16 +163,27 @@ std::vector<RoleMemory> memory_of(const Scenario& scenario, const Plan& plan,
 /// The first lighter layout that fits, as text; empty memory needs no advice.
 std::string what_fits(const Scenario& scenario, const HardwareModel& costs,
                       const Topology& topology) {
-  for (const auto& [what, layout] : lighter_layouts(scenario.layout)) {
-    const Outcome<Plan> outcome = plan_of(scenario, layout, costs);
-    const Plan* plan = std::get_if<Plan>(&outcome);
-    if (plan == nullptr) continue;
-    if (!memory_shortage(*plan, memory_of(scenario, *plan, costs, topology), topology))
-      return what + " fits";
+  const std::vector<LayoutChange> fitting = fitting_changes(scenario, costs, topology, false);
+  if (!fitting.empty()) return fitting.front().what + " fits";
+  return "no change of recompute, zero, sp or offload fits: use more GPUs per model (layout.tp, "
+         "layout.pp) or a smaller layout.micro_batch";
+}
+
+/// Of all changes that fit, the one with the shortest iteration without contention.
+std::optional<LayoutChange> cheapest_fit(const Scenario& scenario, const HardwareModel& costs,
+                                         const Topology& topology) {
+  std::optional<LayoutChange> best;
+  Ps least = 0;
+  for (LayoutChange& change : fitting_changes(scenario, costs, topology, true)) {
+    Outcome<Plan> outcome = plan_of(scenario, change.layout, costs);
+    const ExecutionOutcome executed = ReferenceExecutor().run(
+        std::get<Plan>(outcome), costs, topology, RunOptions{}, nullptr);
+    const auto* execution = std::get_if<Execution>(&executed);
+    if (execution == nullptr || (best && execution->iteration >= least)) continue;
+    least = execution->iteration;
+    best = std::move(change);
   }
-  return "no change of recompute, zero or sp fits: use more GPUs per model (layout.tp, layout.pp) "
-         "or a smaller "
-         "layout.micro_batch";
+  return best;
 }
 
 /// Ranks worth drawing: one of each program and those that differ by their speed, at most `limit`.
@@ -220,6 +250,20 @@ std::unique_ptr<Executor> executor_of(ExecutorKind kind) {
 }
 
 }  // namespace
+
+std::vector<LayoutChange> fitting_changes(const Scenario& scenario, const HardwareModel& costs,
+                                          const Topology& topology, bool all) {
+  std::vector<LayoutChange> fitting;
+  for (LayoutChange& change : lighter_layouts(scenario.layout)) {
+    const Outcome<Plan> outcome = plan_of(scenario, change.layout, costs);
+    const Plan* plan = std::get_if<Plan>(&outcome);
+    if (plan == nullptr) continue;
+    if (memory_shortage(*plan, memory_of(scenario, *plan, costs, topology), topology)) continue;
+    fitting.push_back(std::move(change));
+    if (!all) break;
+  }
+  return fitting;
+}
 
 Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& costs,
                              const Topology& topology) {
@@ -315,6 +359,15 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
     passes = std::move(std::get<Comparison>(compared).figures);
   }
   Outcome<PreparedRun> outcome = prepare(scenario, costs, topology);
+  std::string fitted;
+  if (const auto* short_of = std::get_if<Infeasible>(&outcome);
+      request.fit && short_of != nullptr && short_of->short_by) {
+    if (std::optional<LayoutChange> change = cheapest_fit(scenario, costs, topology)) {
+      fitted = "did not fit (" + short_of->reason + "); fitted by " + change->what;
+      scenario.layout = std::move(change->layout);
+      outcome = prepare(scenario, costs, topology);
+    }
+  }
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun& prepared = std::get<PreparedRun>(outcome);
 
@@ -327,6 +380,11 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
       executor_of(request.executor)->run(prepared.plan, priced, topology, request.options, sink);
   if (auto* deadlock = std::get_if<Deadlock>(&executed)) return std::move(*deadlock);
   const bool cancelled = std::holds_alternative<Cancelled>(executed);
+  if (!request.address_map.empty() && !cancelled) {
+    AtomicFile file(request.address_map);
+    file.write(address_map(prepared.plan, prepared.plan.programs.front()).svg);
+    file.commit();
+  }
   // A trace that could not be written is the error to report; one of a cancelled run is dropped.
   if (!cancelled || trace.failed()) trace.close();
   if (cancelled) return Cancelled{};
@@ -343,6 +401,10 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   result.high = interval.high;
   result.extrapolated = interval.extrapolated;
   result.warnings = std::move(prepared.warnings);
+  if (!fitted.empty()) result.warnings.push_back(std::move(fitted));
+  for (std::string& line : offload_lines(prepared.plan, result.execution, costs, topology)) {
+    result.warnings.push_back(std::move(line));
+  }
   add_warnings(costs, result);
   result.passes = std::move(passes);
   trace.close(scenario, result);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/core/ids.h"
+#include "sim/core/offload.h"
 #include "sim/core/pass_options.h"
 
 namespace gputwin {
@@ -122,6 +123,7 @@ struct Layout {
   bool single_queue = false;  // kernels start in the order of issue (CUDA_DEVICE_MAX_CONNECTIONS=1)
   ChunkOverlap chunk_overlap{};
   Compression compression{};
+  OffloadSpec offload{};                      // what leaves the GPU, by the pass of that name
 
   bool operator==(const Layout&) const = default;
 

@@ -54,7 +54,7 @@
 //  AdamStep             {n}           grad, sumsq                 master, m, v, weight (also read)
 //  LambStep             {n}           grad, sumsq                 as AdamStep
 //  SgdStep              {n}           grad, sumsq                 master, momentum, weight
-//  CpuAdam              {n}                                       as AdamStep, on the host
+//  CpuAdam              {n,r}                                     as AdamStep, on the host  note 18
 //  Opaque               {}            any                         any; cost: flops and bytes
 //  ConvForward          {n,c,f,h,w,o} x, w [, bias]               y  note 15
 //  ConvGradInput        {n,c,f,h,w,o} dy, w                       dx
@@ -126,6 +126,7 @@
 //     3: GRU); `kept` holds the gates of all steps. Costs alone: not interpreted.
 // 17. A codec (codec.h) of kind c keeps k values of q bits of each token's h. The interpreter keeps
 //     the k largest exactly, as if q were wide, where their row of bytes can hold them.
+// 18. r ranks of a node step at once and share its cores and memory; 0: as many as it has GPUs.
 #pragma once
 
 #include <array>

@@ -280,6 +280,7 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::LogitsSum:
     case OpKind::CrossEntropyBackward: return "tv";
     case OpKind::LossFromSums: return "t";
+    case OpKind::CpuAdam: return "nr";
     case OpKind::Opaque: return "";
     case OpKind::ConvForward:
     case OpKind::ConvGradInput:
@@ -295,7 +296,6 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::AdamStep:
     case OpKind::LambStep:
     case OpKind::SgdStep:
-    case OpKind::CpuAdam:
     case OpKind::AllReduce:
     case OpKind::AllGather:
     case OpKind::ReduceScatter:

@@ -152,7 +152,6 @@ TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
   expect(R"({"layout": {"tp_overlap": "domain"}})", "/layout/tp_overlap", "userbuffers");
   expect(R"({"job": {"attention": "flash4"}})", "/job/attention", "flash3");
   expect(R"({"model": {"mtp_layers": 1}})", "/model/mtp_layers", "remove");
-  expect(R"({"passes": [{"offload": {}}]})", "/passes/0/offload", "remove the key");
 }
 
 TEST(Refusal, ChecksExpertsAndLatentAttention) {
