@@ -17,7 +17,7 @@ readonly PACKAGES=(
   # gputwin sweep over the processes of an MPI job
   libboost-mpi-dev openmpi-bin
   # the window, gputwin-gui
-  qt6-base-dev fonts-dejavu-core
+  qt6-base-dev fonts-dejavu-core xvfb xdotool imagemagick
   # tests and benchmarks
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev valgrind
 )

@@ -43,7 +43,7 @@ void read_passes(const ScenarioDocument& document, const Json& list, Scenario& s
     for (const auto& [name, options] : pass.items()) {
       const std::string at = "/passes/" + std::to_string(i) + "/" + name;
       if (!seen.insert(name).second) throw document.error(at, "stands twice", "remove one");
-      if (graph) {
+      if (graph && name != "offload") {
         throw document.error(at, "does not fit: layer graphs have no tensor-parallel collectives",
                              "remove the entry");
       }
