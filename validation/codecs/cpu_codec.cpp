@@ -114,23 +114,12 @@ void load_values(Work& w, const std::uint8_t* row) {
   }
 }
 
-// Least and largest magnitude of the values as keys, which are ordered as the magnitudes are.
-std::pair<std::uint32_t, std::uint32_t> key_range(const std::vector<float>& values) {
-  std::uint32_t least = 0x7fffffff, largest = 0;
-  for (const float v : values) {
-    const std::uint32_t key = bits_of_float(v) & 0x7fffffff;
-    least = std::min(least, key);
-    largest = std::max(largest, key);
-  }
-  return {least, largest};
-}
+constexpr std::int32_t kInfinity = 0x7f800000;
 
-constexpr std::uint32_t kInfinity = 0x7f800000;
-
-PieceScale piece_scale(const Work& w, std::uint32_t least_key, std::uint32_t top_key) {
+PieceScale piece_scale(const Work& w, const Range& range_of) {
   PieceScale s;
-  s.top = float_of_bits(top_key);
-  s.low = piece_low(float_of_bits(least_key), s.top);
+  s.top = float_of_bits(static_cast<std::uint32_t>(range_of.largest_key));
+  s.low = piece_low(float_of_bits(static_cast<std::uint32_t>(range_of.least_key)), s.top);
   const double low = s.top * (s.low / 65535.0), range = s.top - low;
   const double by_range = range > 0 ? 1 / range : 0;
   std::int32_t below[kBreaks] = {};
@@ -144,18 +133,17 @@ PieceScale piece_scale(const Work& w, std::uint32_t least_key, std::uint32_t top
 // Fills codes and returns the eight bytes of scales.
 std::uint64_t quantise(Work& w) {
   if (w.kept == 0) return 0;
-  const auto [least, top] = key_range(w.values);
-  const bool finite = top < kInfinity;
+  const Range range = w.kernels.range(w.values.data(), w.kept);
+  const bool finite = range.largest_key < kInfinity;
   if (!finite) std::fill(w.codes.begin(), w.codes.end(), 0);
   if (w.codec.kind == CodecKind::Block) {
     if (!finite) return std::bit_cast<std::uint64_t>(EvenScale{kNaN, kNaN});
-    const auto [low, high] = std::minmax_element(w.values.begin(), w.values.end());
-    const EvenScale s{*low + 0.0F, *high + 0.0F};  // no -0: its place among equals is arbitrary
+    const EvenScale s{range.least, range.largest};
     w.kernels.even_codes(even_grid(s, w.codec.bits), w.values.data(), w.kept, w.codes.data());
     return std::bit_cast<std::uint64_t>(s);
   }
   if (!finite) return std::bit_cast<std::uint64_t>(PieceScale{kNaN, 0, kBreaks});
-  const PieceScale s = piece_scale(w, least, top);
+  const PieceScale s = piece_scale(w, range);
   w.kernels.piece_codes(piece_grid(s, w.codec.bits), w.values.data(), w.kept, w.codes.data());
   return std::bit_cast<std::uint64_t>(s);
 }
@@ -176,6 +164,12 @@ void write_row(const Work& w, std::uint64_t scales, std::uint8_t* out) {
   if (w.codec.bits == 8) {
     for (std::int64_t i = 0; i < w.kept; ++i) out[8 + i] = static_cast<std::uint8_t>(w.codes[i]);
     bits = BitWriter(out + 8 + w.kept);
+  } else if (w.codec.bits == 4) {
+    for (std::int64_t i = 0; i < w.kept / 2; ++i) {
+      out[8 + i] = static_cast<std::uint8_t>(w.codes[2 * i] | w.codes[2 * i + 1] << 4);
+    }
+    bits = BitWriter(out + 8 + w.kept / 2);
+    if (w.kept % 2 != 0) bits.put(w.codes.back(), 4);
   } else {
     for (std::int64_t i = 0; i < w.kept; ++i) bits.put(w.codes[i], w.codec.bits);
   }

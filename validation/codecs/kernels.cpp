@@ -38,6 +38,25 @@ GPUTWIN_BODY void mask_body(const Word* row, std::int64_t first, std::int64_t n,
   }
 }
 
+// The order of floats is that of integers made of their bits, negative ones turned over. Zero comes
+// out positive, whichever zeros there are.
+GPUTWIN_BODY Range range_body(const float* in, std::int64_t n) {
+  std::int32_t least_key = 0x7fffffff, largest_key = 0;
+  std::int32_t least = 0x7fffffff, largest = -0x7fffffff - 1;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto bits = static_cast<std::int32_t>(bits_of_float(in[i]));
+    const std::int32_t key = bits & 0x7fffffff, order = bits ^ (bits >> 31 & 0x7fffffff);
+    least_key = key < least_key ? key : least_key;
+    largest_key = key > largest_key ? key : largest_key;
+    least = order < least ? order : least;
+    largest = order > largest ? order : largest;
+  }
+  const auto value = [](std::int32_t order) {
+    return float_of_bits(static_cast<std::uint32_t>(order ^ (order >> 31 & 0x7fffffff))) + 0.0F;
+  };
+  return {least_key, largest_key, value(least), value(largest)};
+}
+
 GPUTWIN_BODY void widen_bf16_body(const std::uint16_t* in, std::int64_t n, float* out) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = from_bf16(in[i]);
 }
@@ -73,6 +92,7 @@ GPUTWIN_BODY void even_values_body(const EvenGrid& grid, const std::uint16_t* in
 // The loops that the compiler vectorises by itself, for one set of instructions.
 #define GPUTWIN_LOOPS(NAME, TARGET)                                                              \
   struct NAME {                                                                                  \
+    TARGET static Range range(const float* in, std::int64_t n) { return range_body(in, n); }     \
     TARGET static void widen_bf16(const std::uint16_t* in, std::int64_t n, float* out) {         \
       widen_bf16_body(in, n, out);                                                               \
     }                                                                                            \
@@ -108,6 +128,7 @@ constexpr Kernels with_loops(decltype(Kernels::count_above16) count16,
           count32,
           mask16,
           mask32,
+          Loops::range,
           Loops::widen_bf16,
           Loops::widen_fp16,
           Loops::piece_codes,

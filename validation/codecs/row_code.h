@@ -1,9 +1,9 @@
 // The numbers of one token's code, alike on the processor and on the GPU: scales, grid, codes. All
-// arithmetic is on integers and, without contraction, on doubles, so that both give the same bytes.
+// arithmetic is on integers and, without contraction, on doubles: both give the same bytes.
 //
 // A row is a stream of bits, lowest first, filled up to whole bytes:
 //
-//   8 bytes scales | k values of `bits` | positions: none (k = width), a bitmap, or ascending indices
+//   8 bytes scales | k values of `bits` | positions: none (k = width), bitmap, or rising indices
 #pragma once
 
 #include <cstdint>
@@ -109,8 +109,8 @@ GPUTWIN_ON_BOTH inline std::uint16_t best_break(const std::int32_t* below, std::
   return static_cast<std::uint16_t>(best);
 }
 
-/// Values of a row are looked at for its break in steps of this: at most 512 of them.
-GPUTWIN_ON_BOTH inline std::int64_t break_stride(std::int64_t k) { return (k + 511) / 512; }
+/// Values of a row are looked at for its break in steps of this: at most 128 of them.
+GPUTWIN_ON_BOTH inline std::int64_t break_stride(std::int64_t k) { return (k + 127) / 128; }
 
 /// Even grid of `bits` over [least, largest].
 struct EvenGrid {
