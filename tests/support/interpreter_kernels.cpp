@@ -804,7 +804,8 @@ void encode(Work& work) {
     std::sort(order.begin(), order.begin() + k);
     for (std::int64_t i = 0; i < k; ++i) {
       y[r * row + i] = x[r * h + order[i]];
-      y[r * row + k + order[i] / kBitsOfACell] += std::ldexp(1.0, static_cast<int>(order[i] % kBitsOfACell));
+      y[r * row + k + order[i] / kBitsOfACell] +=
+          std::ldexp(1.0, static_cast<int>(order[i] % kBitsOfACell));
     }
   }
 }

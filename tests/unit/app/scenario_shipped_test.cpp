@@ -53,6 +53,8 @@ TEST(ShippedScenarios, NamesEqualContents) {
           (word == "sp" && l.sp) || (l.zero > 0 && word == "zero" + std::to_string(l.zero)) ||
           (word == "cp" + std::to_string(l.cp) && l.cp > 1) ||
           (word == "ep" + std::to_string(l.ep) && l.ep > 1) ||
+          (word == "overlap" && l.chunk_overlap.on()) ||
+          (word == "compress" && l.compression.on()) ||
           (word == "straggler" && !s.what_if.stragglers.empty());
       EXPECT_TRUE(told) << "the word " << word << " says something the file does not";
     }
