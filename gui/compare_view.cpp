@@ -201,11 +201,13 @@ void CompareView::show_comparison(const Comparison& result) {
   const auto named = [](const char* which, const Store& store, double seconds) {
     return QString("%1 %2, %3").arg(which, text(human_time(seconds)), text(store.title));
   };
+  const QString by = text(human_time(std::abs(b - a)));
+  const QString verdict = a == b  ? QString("B takes as long as A")
+                          : b < a ? "B is faster by " + by
+                                  : "B is slower by " + by;
   summary_->setText(
-      QString("<b>B takes %1 (%2)</b>.%3<br>%4; %5. %6 slices matched, %7 only in A, "
-              "%8 only in B.")
-          .arg(b == a ? QString("as long as A") : signed_time(b - a),
-               text(fmt::format("{:+.2f} %", a > 0 ? 100 * (b / a - 1) : 0.0)), why,
+      QString("<b>%1 (%2)</b>.%3<br>%4; %5. %6 slices matched, %7 only in A, %8 only in B.")
+          .arg(verdict, text(fmt::format("{:+.2f} %", a > 0 ? 100 * (b / a - 1) : 0.0)), why,
                named("A", *a_, a), named("B", *session_.store(), b))
           .arg(count_text(result.matched), count_text(result.only_a), count_text(result.only_b)));
 }

@@ -266,6 +266,7 @@ void BreakdownPanel::refresh_run() {
       if (has[p] != 0) ranks_->addItem(text(store->processes[p].name), static_cast<int>(p));
     }
   }
+  ranks_->setVisible(ranks_->count() > 0);
   refresh_range();
 }
 

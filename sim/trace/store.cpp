@@ -77,11 +77,11 @@ SliceId Store::at(const Track& track, Ps t) const {
   return from < until ? from : kNoSlice;
 }
 
-bool Store::draw_cells(std::uint32_t row, double from, double per_pixel,
-                       std::span<Cell> out) const {
+bool Store::draw_cells(std::uint32_t row, double from, double per_pixel, std::span<Cell> out,
+                       double widest) const {
   const Track& track = tracks[row];
   const LevelOfDetail& detail = detail_[row];
-  if (!detail.empty() && per_pixel >= static_cast<double>(detail.finest())) {
+  if (!detail.empty() && per_pixel * widest >= static_cast<double>(detail.finest())) {
     detail.draw(from, per_pixel, out);
     return true;
   }
@@ -106,6 +106,10 @@ void Store::cells_of_slices(const Track& track, std::pair<SliceId, SliceId> span
     const Ps begin = until;
     until = std::max(begin + 1, static_cast<Ps>(from + static_cast<double>(x + 1) * per_pixel));
     if (start_[next] >= until) continue;
+    if (start_[next] <= begin && end(next) > until) {  // one slice all over the pixel
+      out[x] = {255, 255, kind(next), 1};
+      continue;
+    }
     SliceId s = next;
     for (; s < span.second && s - next < kLookedAt && start_[s] < until; ++s) {
       const Ps covered = std::min(end(s), until) - std::max(start_[s], begin);

@@ -99,7 +99,7 @@ TEXT
 "$build/gui/gputwin-gui" --size 1600x1000 --scenario scenario.json >"$work/log" 2>&1 &
 gui=$!
 find_window() {
-  window=$(xdotool search --onlyvisible --pid "$gui" --name "$1" 2>/dev/null | head -1)
+  window=$(xdotool search --all --onlyvisible --pid "$gui" --name "$1" 2>/dev/null | head -1)
   [ -n "$window" ]
 }
 wait_for "the window" find_window gputwin
@@ -142,10 +142,14 @@ main=$window
 wait_for "the file dialog" find_window "Export the view"
 xdotool windowfocus --sync "$window"
 key ctrl+a
-xdotool type "$work/view.png"
-key Return
+xdotool type --delay 40 "$work/view.png"
+picture dialog
+# The first Return may only close the list of names that the dialog offers.
+exported() {
+  [ -s "$work/view.png" ] || { key Return && false; }
+}
+wait_for "the exported picture" exported
 window=$main
-wait_for "the exported picture" test -s "$work/view.png"
 [ "$(identify -format '%wx%h' "$work/view.png")" = 1600x1000 ] || fail "exported in another size"
 [ "$(identify -format '%k' "$work/view.png")" -gt 100 ] || fail "the exported picture is empty"
 cp "$work/view.png" "$pictures/exported.png"

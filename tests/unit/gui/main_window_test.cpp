@@ -168,6 +168,8 @@ TEST_F(MainWindowTest, ComparesTheRunBeforeWithTheOpenOne) {
   EXPECT_NEAR(rows[0].time_b - rows[0].time_a, 60e-6, 1e-12);
   EXPECT_EQ(rows[1].time_a, rows[1].time_b);
   EXPECT_TRUE(window_->compare().summary().contains("40 slices matched"));
+  EXPECT_TRUE(window_->compare().summary().contains("B is slower by 6.000 us"))
+      << window_->compare().summary().toStdString();
 }
 
 TEST_F(MainWindowTest, MemoryViewKnowsThePeak) {
