@@ -49,6 +49,13 @@ std::vector<std::int32_t> communicator_sizes(const Plan& plan, RankId id) {
   return sizes;
 }
 
+bool leaves_with_step(const Context& c, const Instruction& i) {
+  if (c.spec.optimizer == OffloadPlace::Gpu || c.spec.optimizer_share < 1) return false;
+  const std::string& name = c.plan().names[i.name].op;
+  return name == "unscale" || name == "clip" || name == "copy_master" ||
+         c.call(i).op.kind == OpKind::AdamStep;
+}
+
 // Bytes of the GPU that nothing uses while all of `away` are gone; negative: too few.
 std::int64_t free_bytes(const Context& c, const std::vector<BufferId>& away) {
   if (c.costs == nullptr || c.topology == nullptr) return 0;
@@ -58,6 +65,10 @@ std::int64_t free_bytes(const Context& c, const std::vector<BufferId>& away) {
   scratch.calls = now.calls;
   Program program = now.programs[c.program.value];
   for (const BufferId b : away) scratch.buffers[b.value].arena = c.host;
+  // The passes of a step that leaves go with it, and what they hold.
+  std::erase_if(program.body, [&](const Instruction& i) {
+    return i.kind == Kind::Kernel && leaves_with_step(c, i);
+  });
   place_memory(scratch, program);
   constexpr Bytes kBlock(512);
   const Bytes peak = memory_profile(scratch, program, ArenaId(0), kBlock).peak;
@@ -234,6 +245,7 @@ bool rewrite(Context& c) {
   const offloading::Leaving leaving = offloading::choose_leaving(c);
   c.streams = offloading::add_streams(p, c.spec);
   offloading::gather_uses(c, leaving.gradients);
+  if (c.spec.step_on_gpu) offloading::fuse_steps(c);
   const bool on_host = c.spec.optimizer != OffloadPlace::Gpu && !c.spec.step_on_gpu;
   if (on_host && !offloading::move_optimizer(c, leaving)) return false;
   offloading::add_swaps(c, leaving.states, leaving.state_slots, "state");

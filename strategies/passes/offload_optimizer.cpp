@@ -164,9 +164,8 @@ class OptimizerMove {
     if (c_.topology == nullptr) return 0;
     const Plan& plan = c_.plan();
     const std::int32_t node = c_.topology->node_of(plan.ranks[c_.rank.value].gpu);
-    return std::count_if(plan.ranks.begin(), plan.ranks.end(), [&](const Rank& r) {
-      return c_.topology->node_of(r.gpu) == node;
-    });
+    return std::count_if(plan.ranks.begin(), plan.ranks.end(),
+                         [&](const Rank& r) { return c_.topology->node_of(r.gpu) == node; });
   }
 
   // The sum of squares of all gradients, which the host needs before its first step.
@@ -286,6 +285,32 @@ void gather_uses(const Context& c, const std::vector<BufferId>& gradients) {
     if (!zero || !sums.contains(c.call(body[i]).writes[0].buffer.value)) out.push_back(body[i]);
     const auto [from, to] = squares.equal_range(i);
     for (auto s = from; s != to; ++s) out.push_back(s->second);
+  }
+  c.target().body = std::move(out);
+}
+
+void fuse_steps(const Context& c) {
+  std::map<std::uint32_t, View> unscaled;
+  std::vector<Instruction> out;
+  for (Instruction i : c.target().body) {
+    const std::string name = is_task(i.kind) ? c.plan().names[i.name].op : "";
+    if (name == "unscale" || name == "clip") {
+      const Call& call = c.call(i);
+      if (call.reads[0].buffer != call.writes[0].buffer) {
+        unscaled[call.writes[0].buffer.value] = call.reads[0];
+      }
+      continue;
+    }
+    if (i.kind == Kind::Kernel && c.call(i).op.kind == OpKind::AdamStep) {
+      Call step = c.call(i);
+      const auto source = unscaled.find(step.reads[0].buffer.value);
+      if (source != unscaled.end()) {
+        step.reads[0] = source->second;
+        step.op.dtype = source->second.dtype;
+      }
+      i.call = c.builder.call(std::move(step)).value;
+    }
+    out.push_back(i);
   }
   c.target().body = std::move(out);
 }

@@ -51,6 +51,8 @@ Leaving choose_leaving(const Context& c);
 /// Zeroing of gradients that leave moves to their next use, their part of the norm behind their
 /// last one. Needed before add_swaps: a gradient would else come back for each.
 void gather_uses(const Context& c, const std::vector<BufferId>& gradients);
+/// Steps of Adam read gradients as they were reduced: no F32 copies of all of them at once.
+void fuse_steps(const Context& c);
 /// Steps of Adam become host tasks. False: the optimizer is no Adam.
 bool move_optimizer(const Context& c, const Leaving& leaving);
 /// Slots and copies for one kind of objects.
