@@ -16,7 +16,7 @@ constexpr std::array<StepEntry, 6> kSteps{{
     {"verify", "matching sequences, events, liveness and bytes of the finished plan"},
 }};
 
-constexpr std::array<ScheduleEntry, 12> kSchedules{{
+constexpr std::array<ScheduleEntry, 13> kSchedules{{
     {Schedule::None, "none", "one stage: micro-batches one by one, gradients accumulate"},
     {Schedule::Gpipe, "gpipe", "all forwards, then all backwards"},
     {Schedule::OneFOneB, "1f1b",
@@ -30,6 +30,8 @@ constexpr std::array<ScheduleEntry, 12> kSchedules{{
     {Schedule::Hanayo, "hanayo", "waves: chunks snake over the stages, one copy of the weights"},
     {Schedule::DualPipe, "dualpipe", "micro-batches run both ways through two copies (DeepSeek)"},
     {Schedule::Chimera, "chimera", "1f1b both ways through two copies of the model"},
+    {Schedule::PipedreamAsync, "pipedream-async",
+     "1f1b without a flush, two versions of the weights (PipeDream-2BW)"},
 }};
 
 }  // namespace
