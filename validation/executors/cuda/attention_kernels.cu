@@ -24,8 +24,7 @@ struct Place {
   }
   __device__ std::int64_t key_of(const AttentionShape& shape, const Matrix& m,
                                  std::int64_t key) const {
-    return (sample * shape.keys + key) * m.ld +
-           head / (shape.heads / shape.key_heads) * shape.size;
+    return (sample * shape.keys + key) * m.ld + head / (shape.heads / shape.key_heads) * shape.size;
   }
 };
 
@@ -38,8 +37,7 @@ __global__ void forward_kernel(AttentionShape shape, Matrix q, Matrix k, Matrix 
   const float query = mine ? q.data[place.row_of(shape, q) + x] * scale : 0.0f;
   float top = -INFINITY, sum = 0.0f, value = 0.0f;
   for (std::int64_t j = 0; j < place.seen; ++j) {
-    const float score =
-        block_sum(mine ? query * k.data[place.key_of(shape, k, j) + x] : 0.0f);
+    const float score = block_sum(mine ? query * k.data[place.key_of(shape, k, j) + x] : 0.0f);
     const float higher = fmaxf(top, score), keep = expf(top - higher), part = expf(score - higher);
     sum = sum * keep + part;
     value = value * keep + (mine ? part * v.data[place.key_of(shape, v, j) + x] : 0.0f);

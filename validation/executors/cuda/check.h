@@ -27,8 +27,7 @@ inline void check(cudaError_t status, const char* call) {
 
 inline void check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  failed(call, std::string(cublasLtGetStatusName(status)) + ", " +
-                   cublasLtGetStatusString(status));
+  failed(call, std::string(cublasLtGetStatusName(status)) + ", " + cublasLtGetStatusString(status));
 }
 
 /// ncclInProgress is not a failure: a communicator that does not block answers with it.

@@ -84,9 +84,10 @@ void Communicator::finish(const Event& event, double limit_s, const std::string&
     const bool broken = state != ncclSuccess && state != ncclInProgress;
     if (broken || gone.count() > limit_s) {
       abort();
-      throw DeviceError(what + (broken ? std::string(": ") + ncclGetErrorString(state)
-                                       : " did not end within " + std::to_string(limit_s) +
-                                             " s: a member has not joined") +
+      throw DeviceError(what +
+                        (broken ? std::string(": ") + ncclGetErrorString(state)
+                                : " did not end within " + std::to_string(limit_s) +
+                                      " s: a member has not joined") +
                         "; the communicator was aborted");
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));

@@ -63,6 +63,7 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   /// The next `bytes`; DeviceError says by how much the arena is too small.
   void* take(std::size_t bytes);
+  void* data() const { return memory_; }
   std::size_t used() const { return used_; }
   std::size_t capacity() const { return bytes_; }
   void reset() { used_ = 0; }

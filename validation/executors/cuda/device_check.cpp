@@ -67,8 +67,8 @@ void check_products(Bench& bench) {
     for (const bool tb : {false, true}) {
       bench.arena.reset();
       float* const c = bench.put(Floats(m * n, 1.0f));
-      bench.gemm.run({m, n, k, ta, tb, true, ta ? m : k, tb ? k : n, n}, bench.put(a),
-                     bench.put(b), c, bench.stream);
+      bench.gemm.run({m, n, k, ta, tb, true, ta ? m : k, tb ? k : n, n}, bench.put(a), bench.put(b),
+                     c, bench.stream);
       const Floats got = bench.get(c, m * n);
       double worst = 0;
       for (std::int64_t i = 0; i < m; ++i) {
@@ -236,8 +236,9 @@ void time_memory(Bench& bench, const std::string& folder) {
     auto* x = static_cast<float*>(bench.arena.take(bytes));
     auto* y = static_cast<float*>(bench.arena.take(bytes));
     zero(count, x, bench.stream.get());
-    const double s = median_s(
-        bench, [&] { add(1, count, {x, count}, nullptr, {}, 2.0f, {y, count}, bench.stream.get()); });
+    const double s = median_s(bench, [&] {
+      add(1, count, {x, count}, nullptr, {}, 2.0f, {y, count}, bench.stream.get());
+    });
     table.row(fmt::format("scale,{},{:.2f},{:.1f}", count, s * 1e6,
                           2e-9 * static_cast<double>(bytes) / s));
   }
@@ -246,7 +247,8 @@ void time_memory(Bench& bench, const std::string& folder) {
 
 void time_copies(Bench& bench, const std::string& folder) {
   Table table(folder, "copies", "direction,pinned,bytes,time_us,GBps");
-  for (const std::size_t bytes : {std::size_t{1} << 16, std::size_t{1} << 22, std::size_t{1} << 28}) {
+  for (const std::size_t bytes :
+       {std::size_t{1} << 16, std::size_t{1} << 22, std::size_t{1} << 28}) {
     bench.arena.reset();
     void* const there = bench.arena.take(bytes);
     for (const bool pinned : {true, false}) {
@@ -318,7 +320,8 @@ int run(const std::string& folder) {
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    fmt::print(stderr, "usage: gputwin_device_check FOLDER, for example: gputwin_device_check out\n");
+    fmt::print(stderr,
+               "usage: gputwin_device_check FOLDER, for example: gputwin_device_check out\n");
     return 2;
   }
   try {

@@ -1,6 +1,9 @@
 // Matrix products of a plan through cuBLASLt.
 #pragma once
 
+#include <memory>
+#include <type_traits>
+
 #include "validation/executors/cuda/device.h"
 
 namespace gputwin::cuda {
@@ -12,6 +15,17 @@ struct Product {
   std::int64_t lda = 0, ldb = 0, ldc = 0;  // elements between rows as stored
   cudaDataType_t type = CUDA_R_32F;        // of A, B and C; the sum is in 32 bits
 };
+
+/// What a library made, given back by `kDestroy`.
+template <auto kDestroy>
+struct Destroy {
+  template <class T>
+  void operator()(T* made) const {
+    static_cast<void>(kDestroy(made));
+  }
+};
+template <class Handle, auto kDestroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<kDestroy>>;
 
 /// A cuBLASLt handle and its workspace. The algorithm of a shape is chosen at its first use by the
 /// library's heuristic and kept.
@@ -27,10 +41,9 @@ class Gemm {
   struct Chosen;
   const Chosen& choose(const Product& product);
 
-  cublasLtHandle_t handle_ = nullptr;
-  void* workspace_ = nullptr;
-  std::size_t workspace_bytes_;
-  std::vector<Chosen*> chosen_;
+  Owned<cublasLtHandle_t, cublasLtDestroy> handle_;
+  Arena workspace_;
+  std::vector<std::unique_ptr<Chosen>> chosen_;
 };
 
 }  // namespace gputwin::cuda

@@ -1,6 +1,7 @@
-// Own kernels in 32 bits for what lies between the matrix products of a plan. Each function enqueues
-// one op of sim/core/op.h, with its order of operands and its meaning, and checks the launch.
-// Matrices are row-major with a pitch; dropout is 0. What is not here a plan cannot run on a GPU.
+// Own kernels in 32 bits for what lies between the matrix products of a plan. Each function
+// enqueues one op of sim/core/op.h, with its order of operands and its meaning, and checks the
+// launch. Matrices are row-major with a pitch; dropout is 0. What is not here a plan cannot run on
+// a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -61,8 +62,8 @@ void activation_backward(ActivationShape shape, Matrix dy, Matrix x, const float
                          cudaStream_t stream);
 
 /// y = x + bias + other, both optional: BiasDropoutAdd, Add and copies.
-void add(std::int64_t rows, std::int64_t cols, Matrix x, const float* bias, Matrix other, float scale,
-         Matrix y, cudaStream_t stream);
+void add(std::int64_t rows, std::int64_t cols, Matrix x, const float* bias, Matrix other,
+         float scale, Matrix y, cudaStream_t stream);
 /// sums (+)= the columns of x. One thread adds a column, in order of rows.
 void column_sums(std::int64_t rows, std::int64_t cols, Matrix x, bool accumulate, float* sums,
                  cudaStream_t stream);

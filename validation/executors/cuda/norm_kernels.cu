@@ -45,8 +45,8 @@ __global__ void norm_input_kernel(NormShape shape, Matrix dy, Matrix x, const fl
   for (std::int64_t c = threadIdx.x; c < shape.cols; c += kThreads) {
     const float normed = (x.data[row * x.ld + c] - mean) * inverse;
     const float grad = dy.data[row * dy.ld + c] * gamma[c];
-    dx.data[row * dx.ld + c] = inverse * (grad - all - normed * product) +
-                               (add.data ? add.data[row * add.ld + c] : 0.0f);
+    dx.data[row * dx.ld + c] =
+        inverse * (grad - all - normed * product) + (add.data ? add.data[row * add.ld + c] : 0.0f);
   }
 }
 
@@ -84,8 +84,8 @@ __global__ void softmax_forward_kernel(SoftmaxShape shape, const float* scores, 
   }
 }
 
-__global__ void softmax_backward_kernel(SoftmaxShape shape, const float* probs,
-                                        const float* dprobs, float* dscores) {
+__global__ void softmax_backward_kernel(SoftmaxShape shape, const float* probs, const float* dprobs,
+                                        float* dscores) {
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * shape.keys;
   float dot = 0.0f;
   for (std::int64_t j = threadIdx.x; j < shape.keys; j += kThreads) {
@@ -101,8 +101,8 @@ __global__ void softmax_backward_kernel(SoftmaxShape shape, const float* probs,
 
 void norm_forward(NormShape shape, Matrix x, const float* gamma, const float* beta, Matrix y,
                   float* stats, cudaStream_t stream) {
-  norm_forward_kernel<<<static_cast<unsigned>(shape.rows), kThreads, 0, stream>>>(
-      shape, x, gamma, beta, y, stats);
+  norm_forward_kernel<<<static_cast<unsigned>(shape.rows), kThreads, 0, stream>>>(shape, x, gamma,
+                                                                                  beta, y, stats);
   check_launch("norm_forward");
 }
 
@@ -113,8 +113,8 @@ void norm_backward(NormShape shape, Matrix dy, Matrix x, const float* gamma, con
                                                                       dbeta);
     check_launch("norm_gain");
   }
-  norm_input_kernel<<<static_cast<unsigned>(shape.rows), kThreads, 0, stream>>>(
-      shape, dy, x, gamma, stats, add, dx);
+  norm_input_kernel<<<static_cast<unsigned>(shape.rows), kThreads, 0, stream>>>(shape, dy, x, gamma,
+                                                                                stats, add, dx);
   check_launch("norm_backward");
 }
 

@@ -36,8 +36,7 @@ __global__ void activation_forward_kernel(ActivationShape shape, Matrix x, const
   const std::int64_t r = k / shape.cols, c = k % shape.cols;
   const float gate = x.data[r * x.ld + c] + (bias ? bias[c] : 0.0f);
   const std::int64_t other = shape.cols + c;
-  const float up =
-      shape.gated ? x.data[r * x.ld + other] + (bias ? bias[other] : 0.0f) : 1.0f;
+  const float up = shape.gated ? x.data[r * x.ld + other] + (bias ? bias[other] : 0.0f) : 1.0f;
   y.data[r * y.ld + c] = curve_at(shape.curve, gate) * up;
 }
 
@@ -48,8 +47,7 @@ __global__ void activation_backward_kernel(ActivationShape shape, Matrix dy, Mat
   const std::int64_t r = k / shape.cols, c = k % shape.cols, other = shape.cols + c;
   const float grad = dy.data[r * dy.ld + c];
   const float gate = x.data[r * x.ld + c] + (bias ? bias[c] : 0.0f);
-  const float up =
-      shape.gated ? x.data[r * x.ld + other] + (bias ? bias[other] : 0.0f) : 1.0f;
+  const float up = shape.gated ? x.data[r * x.ld + other] + (bias ? bias[other] : 0.0f) : 1.0f;
   dx.data[r * dx.ld + c] = grad * up * slope_at(shape.curve, gate);
   if (shape.gated) dx.data[r * dx.ld + other] = grad * curve_at(shape.curve, gate);
 }
@@ -247,9 +245,8 @@ void adam(AdamSettings settings, std::int64_t count, const float* grad, const fl
           float* master, float* first, float* second, float* weight, cudaStream_t stream) {
   const float correction1 = 1.0f - powf(settings.beta1, static_cast<float>(settings.step));
   const float correction2 = 1.0f - powf(settings.beta2, static_cast<float>(settings.step));
-  adam_kernel<<<blocks_for(count), kThreads, 0, stream>>>(settings, correction1, correction2, count,
-                                                          grad, sum_squares, master, first, second,
-                                                          weight);
+  adam_kernel<<<blocks_for(count), kThreads, 0, stream>>>(
+      settings, correction1, correction2, count, grad, sum_squares, master, first, second, weight);
   check_launch("adam");
 }
 
