@@ -23,10 +23,9 @@ Traffic traffic_of(const Plan& plan, const Program& program, const Rank& rank,
     const Call& call = plan.calls[i.call];
     const Bytes bytes = bytes_of(call.reads);
     if (i.kind == Kind::HostTask) {
-      t.host_s += costs
-                      .kernel(call.op, bytes, bytes_of(call.writes),
-                              topology.device_kind(rank.gpu))
-                      .time.value;
+      t.host_s +=
+          costs.kernel(call.op, bytes, bytes_of(call.writes), topology.device_kind(rank.gpu))
+              .time.value;
       continue;
     }
     const double seconds = costs.copy(call.op.copy, bytes, call.op.pinned, rank.gpu).time.value;
@@ -77,14 +76,14 @@ AddressMap address_map(const Plan& plan, const Program& program) {
   const BufferLifetimes live = buffer_lifetimes(plan, program, ArenaId(0));
   constexpr std::int64_t kAlignment = 512;
   const Addresses placed = greedy_by_size(live.lifetimes, Fit::First, kAlignment);
-  AddressMap map{.live_bytes = lower_bound_bytes(live.lifetimes),
-                 .placed_bytes = placed.bytes,
-                 .svg = {}};
+  AddressMap map{
+      .live_bytes = lower_bound_bytes(live.lifetimes), .placed_bytes = placed.bytes, .svg = {}};
   constexpr double kWidth = 1200, kHeight = 600;
   const double x = kWidth / std::max<double>(1, static_cast<double>(program.body.size()));
   const double y = kHeight / std::max<double>(1, static_cast<double>(placed.bytes));
   map.svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\">\n<title>GPU memory of {} by "
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\">\n<title>GPU memory of {} "
+      "by "
       "address, over the instructions of one iteration</title>\n",
       kWidth, kHeight, program.name);
   for (std::size_t i = 0; i < live.lifetimes.size(); ++i) {

@@ -80,13 +80,13 @@ void judge(PassFigures& f, const Execution& blocking, const Execution& run) {
   }
   const double share = seconds(f.blocking_exposed) / seconds(blocking.iteration);
   const bool little = share < 0.03;
-  const bool coded = f.bytes < f.blocking_bytes, longer = f.bytes > f.blocking_bytes;
+  const bool coded = f.bytes<f.blocking_bytes, longer = f.bytes> f.blocking_bytes;
   f.verdict = fmt::format(
       "The passes do not pay ({:.3f} times as fast as with blocking collectives): {}.", speed_up,
-      little  ? fmt::format("only {:.1f} % of the iteration was exposed communication", share * 100)
+      little ? fmt::format("only {:.1f} % of the iteration was exposed communication", share * 100)
       : longer ? "payloads that every rank gathers are longer than the sums they replace"
-      : coded ? "encoding, decoding and exchanges of payloads cost more than shorter messages save"
-              : "chunks make kernels less efficient and messages slower than hiding them saves");
+      : coded  ? "encoding, decoding and exchanges of payloads cost more than shorter messages save"
+               : "chunks make kernels less efficient and messages slower than hiding them saves");
 }
 
 }  // namespace gputwin

@@ -121,8 +121,7 @@ std::vector<LayoutChange> lighter_layouts(const Layout& from) {
   });
   if (from.offload.enabled) return list;
   for (const char* strategy : {"zero-offload", "greedy"}) {
-    const std::string pass =
-        fmt::format(R"(passes=[{{"offload":{{"strategy":"{}"}}}}])", strategy);
+    const std::string pass = fmt::format(R"(passes=[{{"offload":{{"strategy":"{}"}}}}])", strategy);
     const OffloadSpec spec = *find_offload_strategy(strategy);
     add(pass, [&](Layout& l) { l.offload = spec; });
     add(pass + ", layout.recompute=full", [&](Layout& l) {
@@ -176,8 +175,8 @@ std::optional<LayoutChange> cheapest_fit(const Scenario& scenario, const Hardwar
   Ps least = 0;
   for (LayoutChange& change : fitting_changes(scenario, costs, topology, true)) {
     Outcome<Plan> outcome = plan_of(scenario, change.layout, costs);
-    const ExecutionOutcome executed = ReferenceExecutor().run(
-        std::get<Plan>(outcome), costs, topology, RunOptions{}, nullptr);
+    const ExecutionOutcome executed =
+        ReferenceExecutor().run(std::get<Plan>(outcome), costs, topology, RunOptions{}, nullptr);
     const auto* execution = std::get_if<Execution>(&executed);
     if (execution == nullptr || (best && execution->iteration >= least)) continue;
     least = execution->iteration;
