@@ -124,19 +124,18 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
       watch.run("derive", [&] { return derive_templates(std::move(lowered), tables); });
   Plan plan = watch.run("schedule", [&] { return emit(std::move(templates), tables); });
   if (layout.single_queue) plan = single_queue(std::move(plan));
-  watch.run("verify", [&] {
+  Outcome<Plan> moved = watch.run("offload", [&]() -> Outcome<Plan> {
+    if (!layout.offload.enabled) return std::move(plan);
     verify_or_throw(plan, "schedule");
+    const Topology topology(cluster);
+    return offload(std::move(plan), layout, costs, &topology);
+  });
+  if (auto* refused = std::get_if<Infeasible>(&moved)) return std::move(*refused);
+  plan = std::move(std::get<Plan>(moved));
+  watch.run("verify", [&] {
+    verify_or_throw(plan, layout.offload.enabled ? "offload" : "schedule");
     return 0;
   });
-  if (layout.offload.enabled) {
-    Outcome<Plan> moved = watch.run("offload", [&] {
-      const Topology topology(cluster);
-      return offload(std::move(plan), layout, costs, &topology);
-    });
-    if (auto* refused = std::get_if<Infeasible>(&moved)) return std::move(*refused);
-    plan = std::move(std::get<Plan>(moved));
-    verify_or_throw(plan, "offload");
-  }
   return plugin_plan(plugins, std::move(plan), layout, job);
 }
 

@@ -65,7 +65,7 @@ TEST(Steps, AreListed) {
     if (!s.is_schedule) names.push_back(s.name);
   }
   EXPECT_EQ(names, (std::vector<std::string>{"lower", "compress", "recompute", "overlap", "split",
-                                             "derive", "schedule", "verify"}));
+                                             "derive", "schedule", "offload", "verify"}));
   std::vector<StepTime> times;
   make_plan(tiny_gpt(), one_node(1), Layout{}, tiny_job(1), &times);
   ASSERT_EQ(times.size(), names.size());
