@@ -6,6 +6,7 @@
 
 #include "sim/app/report.h"
 #include "sim/core/codecs.h"
+#include "strategies/passes/compress.h"
 
 namespace gputwin {
 namespace {
@@ -13,12 +14,6 @@ namespace {
 Ps exposed_tp(const Execution& run) {
   if (!run.last_rank.valid() || run.last_rank.value >= run.breakdown.size()) return 0;
   return run.breakdown[run.last_rank.value][static_cast<std::size_t>(Part::ExposedTp)];
-}
-
-// An exchange in two steps encodes twice, with errors that add in squares.
-double exchange_error(const Compression& c, const Codec& codec, std::int64_t width, bool sp) {
-  const double once = expected_error(codec, width).value_or(0.0);
-  return c.sum == CompressedSum::TwoStep && !sp ? once * std::sqrt(2.0) : once;
 }
 
 double seconds(Ps time) { return to_seconds(time).value; }
@@ -63,8 +58,10 @@ PassFigures pass_figures(const Layout& chosen, const Plan& blocking, const Plan&
   const Compression& c = chosen.compression;
   f.forward_codec = describe(c.forward);
   f.backward_codec = describe(c.backward);
-  f.expected_error = std::max(exchange_error(c, c.forward, width, chosen.sp),
-                              exchange_error(c, c.backward, width, chosen.sp));
+  for (const Codec& codec : {c.forward, c.backward}) {
+    const auto error = exchange_error(codec, c.sum, width, chosen.sp);
+    f.expected_error = std::max(f.expected_error, error.value_or(0.0));
+  }
   return f;
 }
 
@@ -80,7 +77,8 @@ void judge(PassFigures& f, const Execution& blocking, const Execution& run) {
   }
   const double share = seconds(f.blocking_exposed) / seconds(blocking.iteration);
   const bool little = share < 0.03;
-  const bool coded = f.bytes<f.blocking_bytes, longer = f.bytes> f.blocking_bytes;
+  const bool coded = f.bytes < f.blocking_bytes;
+  const bool longer = f.blocking_bytes < f.bytes;
   f.verdict = fmt::format(
       "The passes do not pay ({:.3f} times as fast as with blocking collectives): {}.", speed_up,
       little ? fmt::format("only {:.1f} % of the iteration was exposed communication", share * 100)

@@ -3,7 +3,9 @@
 #include <set>
 #include <string>
 
+#include "sim/core/check.h"
 #include "sim/core/codecs.h"
+#include "strategies/offload/strategies.h"
 
 namespace gputwin {
 namespace {
@@ -32,6 +34,35 @@ Compression read_compression(const Json& json) {
           .max_error = json.value("max_error", 0.1)};
 }
 
+OffloadPlace read_place(const Json& offload, const char* key, OffloadPlace otherwise) {
+  const std::string word = offload.value(key, "");
+  if (word.empty()) return otherwise;
+  return word == "gpu"    ? OffloadPlace::Gpu
+         : word == "nvme" ? OffloadPlace::Nvme
+                          : OffloadPlace::Cpu;
+}
+
+OffloadSpec read_offload(const Json& json) {
+  const auto named = find_offload_strategy(json.value("strategy", "greedy"));
+  GPUTWIN_CHECK(named.has_value(), "the schema knows the table's strategies");
+  OffloadSpec spec = *named;
+  if (json.contains("params")) spec.params_auto = json["params"] == "auto";
+  spec.params = read_place(json, "params", spec.params);
+  spec.gradients = read_place(json, "gradients", spec.gradients);
+  spec.optimizer = read_place(json, "optimizer", spec.optimizer);
+  spec.optimizer_share = json.value("optimizer_share", spec.optimizer_share);
+  if (json.contains("policy")) {
+    spec.policy = json["policy"] == "greedy" ? OffloadPolicy::Greedy : OffloadPolicy::OnDemand;
+  }
+  spec.delayed_update = json.value("delayed_update", spec.delayed_update);
+  spec.slots = json.value("slots", spec.slots);
+  spec.bucket_elements = json.value("bucket_elements", spec.bucket_elements);
+  spec.reserve = json.value("reserve", spec.reserve);
+  spec.enabled = spec.params != OffloadPlace::Gpu || spec.gradients != OffloadPlace::Gpu ||
+                 spec.optimizer != OffloadPlace::Gpu;
+  return spec;
+}
+
 }  // namespace
 
 void read_passes(const ScenarioDocument& document, const Json& list, Scenario& scenario) {
@@ -50,6 +81,7 @@ void read_passes(const ScenarioDocument& document, const Json& list, Scenario& s
     }
     if (pass.contains("overlap")) layout.chunk_overlap = read_overlap(pass["overlap"]);
     if (pass.contains("compress")) layout.compression = read_compression(pass["compress"]);
+    if (pass.contains("offload")) layout.offload = read_offload(pass["offload"]);
   }
 }
 

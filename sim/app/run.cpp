@@ -288,19 +288,11 @@ Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& cost
 
 namespace {
 
-/// The same job without passes, run for comparison, and what the passes chose.
-struct Comparison {
-  Execution blocking;
-  PassFigures figures;
-};
-
-/// Chunks and codecs chosen; `scenario` gets them, so that the plan is made with them. Where they
-/// were searched for and come out slower than blocking collectives, they are dropped.
-std::variant<Comparison, Infeasible, Deadlock, Cancelled> compare_passes(Scenario& scenario,
-                                                                         const RunRequest& request,
-                                                                         const HardwareModel& costs,
-                                                                         const CostModel& priced,
-                                                                         const Topology& topology) {
+/// What the passes chose and gain over the same job without them. `scenario` gets the choice, so
+/// that the plan is made with it; what was searched for and comes out slower is dropped.
+std::variant<PassFigures, Infeasible, Deadlock, Cancelled> compare_passes(
+    Scenario& scenario, const RunRequest& request, const HardwareModel& costs,
+    const CostModel& priced, const Topology& topology) {
   const auto& model = std::get<Transformer>(scenario.workload);
   const Layout asked = scenario.layout;
   const StagePrices prices{&costs, &topology};
@@ -321,21 +313,21 @@ std::variant<Comparison, Infeasible, Deadlock, Cancelled> compare_passes(Scenari
     if (std::holds_alternative<Cancelled>(outcome)) return Cancelled{};
     executed[i] = std::move(std::get<Execution>(outcome));
   }
-  Comparison c{.blocking = std::move(executed[0]), .figures = {}};
-  c.figures =
+  PassFigures figures =
       pass_figures(chosen.layout, std::get<Plan>(made[0]), std::get<Plan>(made[1]), model.hidden);
-  c.figures.gain_bound = chosen.gain_bound;
-  judge(c.figures, c.blocking, executed[1]);
+  figures.gain_bound = chosen.gain_bound;
+  const Execution& blocking = executed[0];
+  judge(figures, blocking, executed[1]);
   const bool searched =
       (asked.chunk_overlap.on() && !asked.chunk_overlap.equal) || asked.compression.search;
   scenario.layout = chosen.layout;
-  if (searched && executed[1].iteration >= c.blocking.iteration) {
+  if (searched && executed[1].iteration >= blocking.iteration) {
     scenario.layout = without_passes(asked);
-    c.figures.verdict += " They are left out of this run.";
-    c.figures.bytes = c.figures.blocking_bytes;
-    c.figures.exposed = c.figures.blocking_exposed;
+    figures.verdict += " They are left out of this run.";
+    figures.bytes = figures.blocking_bytes;
+    figures.exposed = figures.blocking_exposed;
   }
-  return c;
+  return figures;
 }
 
 }  // namespace
@@ -355,7 +347,7 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
     if (auto* infeasible = std::get_if<Infeasible>(&compared)) return std::move(*infeasible);
     if (auto* deadlock = std::get_if<Deadlock>(&compared)) return std::move(*deadlock);
     if (std::holds_alternative<Cancelled>(compared)) return Cancelled{};
-    passes = std::move(std::get<Comparison>(compared).figures);
+    passes = std::move(std::get<PassFigures>(compared));
   }
   Outcome<PreparedRun> outcome = prepare(scenario, costs, topology);
   std::string fitted;

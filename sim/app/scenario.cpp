@@ -52,7 +52,6 @@ Scenario scenario_of(const ScenarioDocument& document) {
   check_job_rules(document, s);
   s.layout = read_layout(root.value("layout", Json::object()));
   read_passes(document, root.value("passes", Json::array()), s);
-  s.layout.offload = read_offload(root.value("passes", Json::array()));
   check_layout_rules(document, s);
   s.what_if = read_what_if(root.value("what_if", Json::object()));
   check_what_if_rules(document, s);

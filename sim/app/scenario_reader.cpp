@@ -8,7 +8,6 @@
 
 #include "sim/core/check.h"
 #include "sim/core/spelling.h"
-#include "strategies/offload/strategies.h"
 
 namespace gputwin {
 
@@ -288,39 +287,6 @@ Layout read_layout(const Json& json) {
   l.bucket_elements = json.value("bucket_elements", std::int64_t{40'000'000});
   l.single_queue = json.value("single_queue", false);
   return l;
-}
-
-OffloadSpec read_offload(const Json& passes) {
-  OffloadSpec spec;
-  const auto place = [](const Json& json, const char* key, OffloadPlace otherwise) {
-    const std::string word = json.value(key, "");
-    if (word.empty()) return otherwise;
-    return word == "gpu"    ? OffloadPlace::Gpu
-           : word == "nvme" ? OffloadPlace::Nvme
-                            : OffloadPlace::Cpu;
-  };
-  for (const Json& pass : passes) {
-    if (!pass.contains("offload")) continue;
-    const Json& json = pass["offload"];
-    const auto named = find_offload_strategy(json.value("strategy", "greedy"));
-    GPUTWIN_CHECK(named.has_value(), "the schema knows the table's strategies");
-    spec = *named;
-    if (json.contains("params")) spec.params_auto = json["params"] == "auto";
-    spec.params = place(json, "params", spec.params);
-    spec.gradients = place(json, "gradients", spec.gradients);
-    spec.optimizer = place(json, "optimizer", spec.optimizer);
-    spec.optimizer_share = json.value("optimizer_share", spec.optimizer_share);
-    if (json.contains("policy")) {
-      spec.policy = json["policy"] == "greedy" ? OffloadPolicy::Greedy : OffloadPolicy::OnDemand;
-    }
-    spec.delayed_update = json.value("delayed_update", spec.delayed_update);
-    spec.slots = json.value("slots", spec.slots);
-    spec.bucket_elements = json.value("bucket_elements", spec.bucket_elements);
-    spec.reserve = json.value("reserve", spec.reserve);
-    spec.enabled = spec.params != OffloadPlace::Gpu || spec.gradients != OffloadPlace::Gpu ||
-                   spec.optimizer != OffloadPlace::Gpu;
-  }
-  return spec;
 }
 
 WhatIf read_what_if(const Json& json) {

@@ -12,8 +12,6 @@ Cluster read_cluster(const Json& cluster);
 Job read_job(const Json& job);
 AllocatorChoice read_allocator(const Json& job);
 Layout read_layout(const Json& layout);
-/// What the passes of a scenario say about offloading; not enabled where they say nothing.
-OffloadSpec read_offload(const Json& passes);
 WhatIf read_what_if(const Json& what_if);
 
 }  // namespace gputwin

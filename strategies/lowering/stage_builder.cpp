@@ -260,35 +260,31 @@ std::int64_t StageBuilder::token_pieces() const {
   return pieces;
 }
 
-void StageBuilder::gather_pieces(const std::string& name, const View& shard, const View& full) {
+template <class Act>
+void StageBuilder::each_piece(const View& shard, const View& full, Act act) {
   const std::int64_t n = shard.rows == sizes.shard_tokens ? token_pieces() : 1;
   for (std::int64_t i = 0; i < n; ++i) {
     if (n > 1) number(static_cast<std::int32_t>(i));
-    all_gather(name, rows(shard, i * shard.rows / n, shard.rows / n),
-               rows(full, i * full.rows / n, full.rows / n));
+    act(rows(shard, i * shard.rows / n, shard.rows / n),
+        rows(full, i * full.rows / n, full.rows / n));
   }
   if (n > 1) number(0);
+}
+
+void StageBuilder::gather_pieces(const std::string& name, const View& shard, const View& full) {
+  each_piece(shard, full, [&](const View& part, const View& all) { all_gather(name, part, all); });
 }
 
 void StageBuilder::scatter_pieces(const std::string& name, const View& full, const View& shard) {
-  const std::int64_t n = shard.rows == sizes.shard_tokens ? token_pieces() : 1;
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (n > 1) number(static_cast<std::int32_t>(i));
-    reduce_scatter(name, rows(full, i * full.rows / n, full.rows / n),
-                   rows(shard, i * shard.rows / n, shard.rows / n));
-  }
-  if (n > 1) number(0);
+  each_piece(shard, full,
+             [&](const View& part, const View& all) { reduce_scatter(name, all, part); });
 }
 
 void StageBuilder::own_shard(const std::string& name, const View& full, const View& shard) {
-  const std::int64_t n = shard.rows == sizes.shard_tokens ? token_pieces() : 1;
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (n > 1) number(static_cast<std::int32_t>(i));
-    const View part = rows(shard, i * shard.rows / n, shard.rows / n);
-    kernel(name, {.kind = OpKind::CastCopy, .slot = wiring.tp, .dims = {part.elements()}},
-           {rows(full, i * full.rows / n, full.rows / n)}, {part});
-  }
-  if (n > 1) number(0);
+  each_piece(shard, full, [&](const View& part, const View& all) {
+    kernel(name, {.kind = OpKind::CastCopy, .slot = wiring.tp, .dims = {part.elements()}}, {all},
+           {part});
+  });
 }
 
 View StageBuilder::gathered(const std::string& name, const View& x) {

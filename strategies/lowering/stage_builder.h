@@ -159,6 +159,9 @@ class StageBuilder {
   Buffer named(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype,
                MemoryClass memory) const;
   DType gemm_dtype(const View& x) const;
+  /// Calls `act` with the rows of each of those pieces, in a token shard and in the whole.
+  template <class Act>
+  void each_piece(const View& shard, const View& full, Act act);
   void add(Kind kind, std::uint8_t stream, Phase phase, const std::string& name, Op op,
            std::vector<View> reads, std::vector<View> writes);
 

@@ -1,7 +1,7 @@
 #include "strategies/passes/choose.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 #include "sim/core/codecs.h"
 #include "strategies/lowering/transformer.h"
@@ -94,19 +94,14 @@ class Chooser {
         if (sparse) codec.keep = keep;
         for (const CompressedSum sum : {CompressedSum::TwoStep, CompressedSum::Gather}) {
           if (layout_.sp && sum == CompressedSum::Gather) continue;
-          if (error_of(codec, sum) > given.max_error) continue;
+          const auto error = exchange_error(codec, sum, model_.hidden, layout_.sp);
+          if (error.value_or(1.0) > given.max_error) continue;
           list.push_back({.forward = codec, .backward = codec, .sum = sum});
         }
         if (!sparse) break;
       }
     }
     return list;
-  }
-
-  // Two steps encode twice.
-  double error_of(const Codec& codec, CompressedSum sum) const {
-    const double once = expected_error(codec, model_.hidden).value_or(1.0);
-    return sum == CompressedSum::TwoStep ? once * std::sqrt(2.0) : once;
   }
 
   double whole(const LayerBlocks& blocks) const {

@@ -1,8 +1,10 @@
 #include "strategies/passes/compress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "sim/core/codecs.h"
 #include "sim/core/plan_builder.h"
 
 namespace gputwin {
@@ -152,6 +154,13 @@ Lowered compress(Lowered lowered) {
   }
   lowered.plan = std::move(builder).take();
   return lowered;
+}
+
+std::optional<double> exchange_error(const Codec& codec, CompressedSum sum, std::int64_t width,
+                                     bool sequence_parallel) {
+  const std::optional<double> once = expected_error(codec, width);
+  const bool twice = sum == CompressedSum::TwoStep && !sequence_parallel;
+  return once && twice ? *once * std::sqrt(2.0) : once;
 }
 
 std::optional<Infeasible> compress_refusal(const Transformer& model, const Layout& layout,

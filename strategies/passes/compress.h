@@ -20,6 +20,11 @@ namespace gputwin {
 /// Source  research note, sections 3 and 5; ZeRO++ and Flash Communication for two steps.
 Lowered compress(Lowered lowered);
 
+/// Expected relative error of one exchange of normal values, rows of `width`: the two steps of an
+/// all-reduce encode twice, with errors that add in squares. None for low rank.
+std::optional<double> exchange_error(const Codec& codec, CompressedSum sum, std::int64_t width,
+                                     bool sequence_parallel);
+
 /// Why the collectives of such a layout cannot be compressed, if so.
 std::optional<Infeasible> compress_refusal(const Transformer& model, const Layout& layout,
                                            const Job& job);

@@ -224,8 +224,9 @@ std::optional<Infeasible> refusal(const Plan& plan, const Layout& layout) {
   const auto no = [](std::string reason, std::string fix) {
     return Infeasible{.reason = std::move(reason), .fix = std::move(fix)};
   };
-  if (validates_later(layout.schedule)) {
-    return no("not lowered yet: offload with schedules that validate their step later",
+  // Swaps are planned and memory is placed for bodies that stand alone.
+  if (plan.crosses_iterations()) {
+    return no("not lowered yet: offload with schedules whose iterations overlap",
               "set layout.schedule to 1f1b");
   }
   if (s.delayed_update && s.params != OffloadPlace::Gpu) {

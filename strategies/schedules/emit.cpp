@@ -147,7 +147,7 @@ class Emitter {
   void emit_endless_stage(std::int32_t s) {
     const StageTemplates& t = t_.stages[at(s)];
     Program& program = t_.plan.programs[at(s)];
-    const std::int32_t m = t_.micro_batches, ahead = std::min(m - 1, stages_ - 1 - s);
+    const std::int32_t m = t_.micro_batches, ahead = stages_ - 1 - s;
     const auto forward = [m](std::int32_t i) { return Pass{PassKind::Forward, 0, i % m}; };
     const auto run = [&](std::vector<Instruction>& out, const Pass& pass) {
       stamp_pass(out, template_of(s, pass).body, s, pass);

@@ -7,6 +7,7 @@
 
 #include "sim/core/memory_profile.h"
 #include "sim/core/plan_builder.h"
+#include "sim/core/spelling.h"
 #include "sim/core/verify.h"
 #include "strategies/offload/strategies.h"
 #include "strategies/strategy.h"
@@ -167,6 +168,19 @@ TEST(OffloadRefusal, NamesWhatCannotBe) {
   job.optimizer = Optimizer::Sgd;
   const auto sgd = make_plan(tiny_gpt(), one_node(1), offloaded(Layout{}, "zero-offload"), job);
   EXPECT_TRUE(std::holds_alternative<Infeasible>(sgd));
+}
+
+// Swaps are planned within one iteration: where micro-batches of two are in flight at once, or the
+// next begins before the last has ended, addresses and order would not hold.
+TEST(Offload, RefusesSchedulesWhoseIterationsOverlap) {
+  for (const Schedule schedule : {Schedule::PipedreamAsync, Schedule::ZbH1}) {
+    Layout layout = offloaded(Layout{}, "greedy");
+    layout.pp = 2;
+    layout.schedule = schedule;
+    const auto outcome = make_plan(tiny_gpt(), one_node(2), layout, tiny_job(4));
+    ASSERT_TRUE(std::holds_alternative<Infeasible>(outcome)) << to_string(schedule);
+    EXPECT_NE(std::get<Infeasible>(outcome).reason.find("iterations overlap"), std::string::npos);
+  }
 }
 
 }  // namespace
