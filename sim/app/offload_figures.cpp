@@ -48,26 +48,40 @@ std::string colour(MemoryClass memory) {
 
 }  // namespace
 
-std::vector<std::string> offload_lines(const Plan& plan, const Execution& execution,
-                                       const CostModel& costs, const Topology& topology) {
-  std::vector<std::string> lines;
+std::vector<OffloadFigures> offload_figures(const Plan& plan, const Execution& execution,
+                                            const CostModel& costs, const Topology& topology) {
+  std::vector<OffloadFigures> figures;
   std::vector<char> done(plan.programs.size(), 0);
+  const double seconds = to_seconds(execution.iteration).value;
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
     const Rank& rank = plan.ranks[r];
     if (done[rank.program.value]++ != 0) continue;
     const Program& program = plan.programs[rank.program.value];
     const Traffic t = traffic_of(plan, program, rank, costs, topology);
     if (t.in + t.out == 0 && t.host_s == 0) continue;
-    const double seconds = to_seconds(execution.iteration).value;
-    const double stall =
-        to_seconds(execution.breakdown[r][static_cast<std::size_t>(Part::CopyStall)]).value;
-    constexpr double kGiB = 1 << 30;
+    const Ps stall = execution.breakdown[r][static_cast<std::size_t>(Part::CopyStall)];
+    figures.push_back({.role = program.name,
+                       .to_gpu = Bytes(t.in),
+                       .from_gpu = Bytes(t.out),
+                       .in_busy = seconds > 0 ? t.in_s / seconds : 0,
+                       .out_busy = seconds > 0 ? t.out_s / seconds : 0,
+                       .host_optimizer = Seconds(t.host_s),
+                       .stall = to_seconds(stall)});
+  }
+  return figures;
+}
+
+std::vector<std::string> offload_lines(const std::vector<OffloadFigures>& figures, Ps iteration) {
+  constexpr double kGiB = 1 << 30;
+  const double seconds = to_seconds(iteration).value;
+  std::vector<std::string> lines;
+  for (const OffloadFigures& f : figures) {
     lines.push_back(fmt::format(
         "offload of {}: {:.1f} GiB to the GPU ({:.0f} % of its own link's time), {:.1f} GiB from "
         "it ({:.0f} %), host optimizer {:.3g} s, copies stall {:.3g} s ({:.1f} %)",
-        program.name, static_cast<double>(t.in) / kGiB, 100 * t.in_s / seconds,
-        static_cast<double>(t.out) / kGiB, 100 * t.out_s / seconds, t.host_s, stall,
-        100 * stall / seconds));
+        f.role, static_cast<double>(f.to_gpu.value) / kGiB, 100 * f.in_busy,
+        static_cast<double>(f.from_gpu.value) / kGiB, 100 * f.out_busy, f.host_optimizer.value,
+        f.stall.value, 100 * f.stall.value / seconds));
   }
   return lines;
 }

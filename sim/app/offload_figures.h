@@ -11,10 +11,13 @@
 
 namespace gputwin {
 
-/// One line for each program with copies or host tasks: bytes in and out of the GPU and how busy
-/// they keep a link of its own, the host's share, the stall of the compute stream. Empty without.
-std::vector<std::string> offload_lines(const Plan& plan, const Execution& execution,
-                                       const CostModel& costs, const Topology& topology);
+/// Of each program with copies or host tasks; empty without.
+std::vector<OffloadFigures> offload_figures(const Plan& plan, const Execution& execution,
+                                            const CostModel& costs, const Topology& topology);
+
+/// One line for each: bytes in and out of the GPU and how busy they keep a link of its own, the
+/// host's share, the stall of the compute stream.
+std::vector<std::string> offload_lines(const std::vector<OffloadFigures>& figures, Ps iteration);
 
 /// Fixed addresses for all GPU buffers of a program, by greedy-by-size: against the least possible
 /// and against what the caching allocator reserves.

@@ -50,6 +50,8 @@ OffloadSpec read_offload(const Json& json) {
   spec.params = read_place(json, "params", spec.params);
   spec.gradients = read_place(json, "gradients", spec.gradients);
   spec.optimizer = read_place(json, "optimizer", spec.optimizer);
+  spec.activations = read_place(json, "activations", spec.activations);
+  spec.overlap_copies = json.value("overlap_copies", spec.overlap_copies);
   spec.optimizer_share = json.value("optimizer_share", spec.optimizer_share);
   if (json.contains("policy")) {
     spec.policy = json["policy"] == "greedy" ? OffloadPolicy::Greedy : OffloadPolicy::OnDemand;
@@ -59,7 +61,8 @@ OffloadSpec read_offload(const Json& json) {
   spec.bucket_elements = json.value("bucket_elements", spec.bucket_elements);
   spec.reserve = json.value("reserve", spec.reserve);
   spec.enabled = spec.params != OffloadPlace::Gpu || spec.gradients != OffloadPlace::Gpu ||
-                 spec.optimizer != OffloadPlace::Gpu;
+                 spec.optimizer != OffloadPlace::Gpu ||
+                 spec.activations != OffloadPlace::Gpu;
   return spec;
 }
 

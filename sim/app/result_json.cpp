@@ -103,6 +103,20 @@ Json passes(const PassFigures& f, Ps iteration) {
           {"verdict", f.verdict}};
 }
 
+Json offload(const std::vector<OffloadFigures>& figures) {
+  Json list = Json::array();
+  for (const OffloadFigures& f : figures) {
+    list.push_back({{"role", f.role},
+                    {"bytes_to_gpu", f.to_gpu.value},
+                    {"bytes_from_gpu", f.from_gpu.value},
+                    {"link_in_busy", f.in_busy},
+                    {"link_out_busy", f.out_busy},
+                    {"host_optimizer_s", f.host_optimizer.value},
+                    {"stall_s", f.stall.value}});
+  }
+  return list;
+}
+
 }  // namespace
 
 std::string result_json(const RunResult& result, const std::string& flops_convention) {
@@ -124,6 +138,7 @@ std::string result_json(const RunResult& result, const std::string& flops_conven
   out["breakdown_rank"] = run.last_rank.valid() ? Json(run.last_rank.value) : Json(nullptr);
   out["memory"] = memory(result.memory);
   if (result.passes) out["passes"] = passes(*result.passes, run.iteration);
+  if (!result.offload.empty()) out["offload"] = offload(result.offload);
   out["extrapolated"] = result.extrapolated;
   out["warnings"] = result.warnings;
   out["engine"] = engine(run);

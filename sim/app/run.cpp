@@ -393,7 +393,8 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   result.extrapolated = interval.extrapolated;
   result.warnings = std::move(prepared.warnings);
   if (!fitted.empty()) result.warnings.push_back(std::move(fitted));
-  for (std::string& line : offload_lines(prepared.plan, result.execution, costs, topology)) {
+  result.offload = offload_figures(prepared.plan, result.execution, costs, topology);
+  for (std::string& line : offload_lines(result.offload, result.execution.iteration)) {
     result.warnings.push_back(std::move(line));
   }
   add_warnings(costs, result);

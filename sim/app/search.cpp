@@ -11,6 +11,7 @@
 #include "sim/app/data_directory.h"
 #include "sim/app/worker_pool.h"
 #include "sim/core/spelling.h"
+#include "strategies/offload/strategies.h"
 #include "strategies/search/balance.h"
 
 namespace gputwin {
@@ -20,6 +21,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMostRounds = 4;          // of simulating, when some of the best turn out not to fit
 constexpr std::size_t kToBalance = 12;  // best grids whose stages are made uneven
+constexpr std::size_t kToCombine = 3;   // best layouts that are simulated without their passes
 
 class Deadline {
  public:
@@ -79,6 +81,7 @@ class Search {
     balance();
     own_layout();
     if (!result_.stopped) simulate();
+    if (!result_.stopped) combine();
     result_.pareto = pareto_front(found_);
     return std::move(result_);
   }
@@ -98,14 +101,54 @@ class Search {
   }
 
   void look_at_all() {
+    Layout base = scenario_.layout;
+    base.offload = {};
+    look_at(base);
+    std::vector<OffloadSpec> levels;
+    for (const std::string& name : request_.offload) {
+      levels.push_back(*find_offload_strategy(name));
+    }
+    if (scenario_.layout.offload.enabled) levels.push_back(scenario_.layout.offload);
+    if (levels.empty() && found_.empty()) {
+      for (const char* name : {"zero-offload", "greedy"}) {
+        levels.push_back(*find_offload_strategy(name));
+      }
+    }
+    for (const OffloadSpec& level : levels) {
+      if (result_.stopped || !level.enabled) continue;
+      base.offload = level;
+      look_at(base);
+    }
+  }
+
+  void look_at(const Layout& base) {
     const SpaceWatcher watcher{
         .found =
             [&](const Layout& l, const Estimate& e) {
               found_.push_back({l, e.iteration, e.memory, {}, {}, {}});
             },
         .keep_on = [&](double share) { return going_on("looking at layouts", share); }};
-    result_.space = enumerate(request_.space, scenario_.layout, model_, scenario_.cluster,
-                              scenario_.job, estimator_, watcher);
+    add(enumerate(request_.space, base, model_, scenario_.cluster, scenario_.job, estimator_,
+                  watcher));
+  }
+
+  void add(const SpaceCount& more) {
+    SpaceCount& all = result_.space;
+    all.looked_at += more.looked_at;
+    all.feasible += more.feasible;
+    all.stopped = all.stopped || more.stopped;
+    for (const auto& [reason, r] : more.rejected) {
+      Rejection& known = all.rejected[reason];
+      if (known.layouts == 0 || r.least_short_by < known.least_short_by) {
+        known.example = r.example;
+        known.least_short_by = r.least_short_by;
+      }
+      known.layouts += r.layouts;
+    }
+    if (more.closest && (!all.closest || more.closest_short_by < all.closest_short_by)) {
+      all.closest = more.closest;
+      all.closest_short_by = more.closest_short_by;
+    }
   }
 
   // Uneven stages for the best of each grid of degrees.
@@ -161,13 +204,44 @@ class Search {
         (f.simulated || f.not_simulated.empty() ? result_.best : refused).push_back(std::move(f));
       }
     }
+    sort_best();
+    result_.best.insert(result_.best.end(), refused.begin(), refused.end());
+  }
+
+  void sort_best() {
     std::stable_sort(result_.best.begin(), result_.best.end(),
                      [](const FoundLayout& a, const FoundLayout& b) {
                        if (a.simulated.has_value() != b.simulated.has_value())
                          return a.simulated.has_value();
                        return a.simulated && *a.simulated < *b.simulated;
                      });
-    result_.best.insert(result_.best.end(), refused.begin(), refused.end());
+  }
+
+  // The best layouts again without overlap, without compression and without both, as far as the
+  // scenario has them.
+  void combine() {
+    const ChunkOverlap blocking;
+    const Compression plain;
+    std::vector<FoundLayout> asked;
+    for (std::size_t i = 0; i < result_.best.size() && i < kToCombine; ++i) {
+      const FoundLayout& f = result_.best[i];
+      if (!f.simulated) break;
+      for (const bool overlap : {true, false}) {
+        for (const bool compress : {true, false}) {
+          FoundLayout other{f.layout, f.closed_form, f.memory, {}, {}, {}};
+          if (!overlap) other.layout.chunk_overlap = blocking;
+          if (!compress) other.layout.compression = plain;
+          const auto same = [&](const FoundLayout& g) { return g.layout == other.layout; };
+          if (same(f) || std::any_of(asked.begin(), asked.end(), same)) continue;
+          asked.push_back(std::move(other));
+        }
+      }
+    }
+    if (asked.empty()) return;
+    WorkerPool pool(request_.program, request_.workers);
+    ask(pool, asked);
+    for (FoundLayout& f : asked) result_.best.push_back(std::move(f));
+    sort_best();
   }
 
   void ask(WorkerPool& pool, std::vector<FoundLayout>& layouts) {
@@ -247,6 +321,29 @@ class Search {
 
 }  // namespace
 
+namespace {
+
+// The scenario's passes as far as `layout` has them, offload by its name where that changed.
+Json passes_of(const Json& own, const Scenario& scenario, const Layout& layout) {
+  Json list = Json::array();
+  for (const Json& pass : own) {
+    Json kept = Json::object();
+    for (const auto& [name, options] : pass.items()) {
+      const bool drop = (name == "overlap" && !layout.chunk_overlap.on()) ||
+                        (name == "compress" && !layout.compression.on()) ||
+                        (name == "offload" && !(layout.offload == scenario.layout.offload));
+      if (!drop) kept[name] = options;
+    }
+    if (!kept.empty()) list.push_back(std::move(kept));
+  }
+  if (layout.offload.enabled && !(layout.offload == scenario.layout.offload)) {
+    list.push_back({{"offload", {{"strategy", std::string(offload_name(layout.offload))}}}});
+  }
+  return list;
+}
+
+}  // namespace
+
 SearchOutcome search(const Scenario& scenario, const SearchRequest& request) {
   return Search(scenario, request).run();
 }
@@ -267,6 +364,8 @@ std::string scenario_with(const Scenario& scenario, const Layout& layout, const 
                                    {"zero", layout.zero}}) {
     l[key] = value;
   }
+  document["passes"] = passes_of(document.value("passes", Json::array()), scenario, layout);
+  if (document["passes"].empty()) document.erase("passes");
   l["sp"] = layout.sp;
   l["micro_batch"] = layout.micro_batch;
   l["schedule"] = std::string(to_string(layout.schedule));

@@ -17,6 +17,9 @@ namespace gputwin {
 struct SearchRequest {
   LayoutSpace space;
   int top = 10;                   // layouts to simulate
+  /// Strategies of offload that are one more choice. Empty: none, but where no layout fits without
+  /// it; what fits cannot gain from it, since host steps and copies only add time.
+  std::vector<std::string> offload;
   int workers = 1;                // processes that simulate
   double time_limit_s = 0;        // of wall time, 0: none
   std::filesystem::path program;  // gputwin, for the workers
@@ -45,8 +48,9 @@ struct SearchResult {
 /// Infeasible: no layout fits; by how much the closest misses, and how many GPUs would do.
 using SearchOutcome = std::variant<SearchResult, Infeasible>;
 
-/// Searches layouts for the job of `scenario`, whose own layout lends its other settings. The
-/// workload is a Transformer. Errors: InputError for a workload or GPU count that cannot be
+/// Searches layouts for the job of `scenario`, whose own layout lends its other settings. Where it
+/// has the passes overlap or compress, the best layouts are also simulated without each of them;
+/// where it has offload, its settings are one more choice. The workload is a Transformer. Errors: InputError for a workload or GPU count that cannot be
 /// searched.
 SearchOutcome search(const Scenario& scenario, const SearchRequest& request);
 

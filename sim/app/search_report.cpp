@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "strategies/offload/strategies.h"
+
 namespace gputwin {
 namespace {
 
@@ -67,6 +69,30 @@ std::string why_not(const SpaceCount& space) {
   return text;
 }
 
+// Which passes the best layout has, where there was a choice.
+std::string winner(const SearchResult& result) {
+  const auto words = [](const FoundLayout& f) {
+    const std::string all = layout_words(f.layout);
+    std::string passes;
+    for (const char* word : {"overlap", "compress", "offload:"}) {
+      const std::size_t at = all.find(word);
+      if (at == std::string::npos) continue;
+      passes += (passes.empty() ? "" : " + ") + all.substr(at, all.find(' ', at) - at);
+    }
+    return passes.empty() ? std::string("no pass") : passes;
+  };
+  const auto has_other = [&](const FoundLayout& f) { return words(f) != words(result.best[0]); };
+  if (result.best.empty() || !result.best[0].simulated) return "";
+  const auto next = std::find_if(result.best.begin(), result.best.end(), has_other);
+  if (next == result.best.end()) {
+    return words(result.best[0]) == "no pass" ? "" : "  won: " + words(result.best[0]) + "\n";
+  }
+  if (!next->simulated) return "  won: " + words(result.best[0]) + "\n";
+  return fmt::format("  won: {}; the best with {} takes {:.2f} times as long\n",
+                     words(result.best[0]), words(*next),
+                     next->simulated->value / result.best[0].simulated->value);
+}
+
 // What the best gains over the scenario's own layout; small gains are said to be none.
 std::string gain(const SearchResult& result) {
   if (!result.given || result.best.empty() || !result.best[0].simulated) return "";
@@ -90,6 +116,9 @@ Json json_of(const FoundLayout& f) {
          {"micro_batch", l.micro_batch},
          {"closed_form_s", f.closed_form.value},
          {"closed_form_bytes", f.memory.value}};
+  if (l.chunk_overlap.on()) j["overlap"] = true;
+  if (l.compression.on()) j["compress"] = true;
+  if (l.offload.enabled) j["offload"] = std::string(offload_name(l.offload));
   if (!l.stage_layers.empty()) j["stage_layers"] = l.stage_layers;
   if (f.simulated) {
     j["simulated_s"] = f.simulated->value;
@@ -121,7 +150,7 @@ std::string search_report(const SearchResult& result, const Scenario& scenario) 
       text += row("-", result.pareto[i]);
   }
   if (result.given) text += row("own", *result.given);
-  text += gain(result);
+  text += winner(result) + gain(result);
   text +=
       "\nless memory or fewer GPUs for more time (closed form; steps of at least 5 %)\n" + head("");
   text += front(result.pareto);

@@ -12,13 +12,14 @@
 #include "sim/cli/commands.h"
 #include "sim/core/error.h"
 #include "sim/trace/atomic_file.h"
+#include "strategies/offload/strategies.h"
 
 namespace gputwin::cli {
 namespace {
 
 struct Options {
   std::string scenario, out;
-  std::vector<std::string> sets;
+  std::vector<std::string> sets, offload;
   std::vector<std::int32_t> gpus;
   double time_limit = 0;
   int top = 10, jobs = 0;
@@ -78,6 +79,7 @@ int run_search(const Options& o) {
   SearchRequest request;
   request.space.gpus = o.gpus;
   request.top = o.top;
+  request.offload = o.offload;
   request.workers = o.jobs > 0 ? o.jobs : usable_processors();
   request.time_limit_s = o.time_limit;
   request.program = this_program();
@@ -113,6 +115,13 @@ Action add_search(CLI::App& app) {
   command->add_option("--set", o->sets, "Override path=value, for example job.global_batch=512");
   command->add_option("--gpus", o->gpus, "Counts of GPUs to search; default: all of the cluster")
       ->delimiter(',');
+  std::vector<std::string> strategies;
+  for (const OffloadStrategy& s : offload_strategies()) strategies.emplace_back(s.name);
+  command
+      ->add_option("--offload", o->offload,
+                   "Strategies of offload to choose among; default: tried only if nothing fits")
+      ->delimiter(',')
+      ->check(CLI::IsMember(strategies));
   command->add_option("--top", o->top, "Layouts that the event simulator re-scores")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

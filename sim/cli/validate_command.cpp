@@ -207,11 +207,12 @@ Action add_validate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("validate", "Predict published facts; error tables");
   command->require_subcommand(1);
   const Action runs = add_validate_runs(*command), ops = add_validate_ops(*command),
-               cases = add_validate_cases(*command),
+               cases = add_validate_cases(*command), curves = add_validate_curves(*command),
                convergence = add_validate_convergence(*command);
-  return [command, runs, ops, cases, convergence] {
+  return [command, runs, ops, cases, convergence, curves] {
     if (command->got_subcommand("convergence")) return convergence();
     if (command->got_subcommand("ops")) return ops();
+    if (command->got_subcommand("curves")) return curves();
     return command->got_subcommand("cases") ? cases() : runs();
   };
 }

@@ -17,13 +17,16 @@ struct OffloadSpec {
   OffloadPlace params = OffloadPlace::Gpu;     // 16-bit weights
   OffloadPlace gradients = OffloadPlace::Gpu;  // as accumulated and reduced
   OffloadPlace optimizer = OffloadPlace::Gpu;  // states; the step runs where they are
-  bool step_on_gpu = false;                    // states that leave come back for the step (L2L)
-  bool params_auto = false;                    // weights leave only as far as memory is short
+  // What a layer keeps for its backward pass; with full recomputation its input.
+  OffloadPlace activations = OffloadPlace::Gpu;
+  bool step_on_gpu = false;  // states that leave come back for the step (L2L)
+  bool params_auto = false;  // weights leave only as far as memory is short
   OffloadPolicy policy = OffloadPolicy::Greedy;
   bool delayed_update = false;       // a step uses the gradients of the iteration before
   bool clip_by_norm = true;          // false: no step waits for the norm of all gradients
   bool optimizer_by_bucket = false;  // the step of a bucket starts when its gradient has arrived
   bool pinned = true;                // page-locked host memory
+  bool overlap_copies = true;        // false: copies run in the compute stream, between kernels
   double optimizer_share = 1.0;      // of the states that leave; the rest is updated on the GPU
   std::int64_t slots = 0;            // of weights on the GPU, at most; 0: as many as fit
   std::int64_t bucket_elements = 0;  // 0: searched

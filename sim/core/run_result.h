@@ -97,6 +97,15 @@ struct PassFigures {
   bool operator==(const PassFigures&) const = default;
 };
 
+/// What offloading moves in one iteration, of one rank of a role.
+struct OffloadFigures {
+  std::string role;
+  Bytes to_gpu{}, from_gpu{};         // over PCIe or what stands for it
+  double in_busy = 0, out_busy = 0;   // share of the iteration that a link of its own would need
+  Seconds host_optimizer{}, stall{};  // the host's steps; waits of the compute stream for copies
+  bool operator==(const OffloadFigures&) const = default;
+};
+
 struct RunResult {
   std::string scenario;
   Execution execution;
@@ -107,6 +116,7 @@ struct RunResult {
   std::vector<std::string> extrapolated;  // op names outside the fitted range
   std::vector<std::string> warnings;
   std::optional<PassFigures> passes;
+  std::vector<OffloadFigures> offload;  // by role that copies or steps on the host
 };
 
 }  // namespace gputwin

@@ -112,4 +112,11 @@ std::optional<OffloadSpec> find_offload_strategy(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view offload_name(const OffloadSpec& spec) {
+  for (const OffloadStrategy& s : kTable) {
+    if (s.spec == spec) return s.name;
+  }
+  return "own";
+}
+
 }  // namespace gputwin

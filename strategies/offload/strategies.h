@@ -18,5 +18,7 @@ struct OffloadStrategy {
 
 std::span<const OffloadStrategy> offload_strategies();
 std::optional<OffloadSpec> find_offload_strategy(std::string_view name);
+/// The name of settings in the table; "own" where none has them.
+std::string_view offload_name(const OffloadSpec& spec);
 
 }  // namespace gputwin

@@ -24,10 +24,21 @@ std::uint8_t add_stream(Program& p, const char* name, StreamKind kind) {
   return static_cast<std::uint8_t>(p.streams.size() - 1);
 }
 
+std::uint8_t compute_stream(const Program& p) {
+  const auto found = std::find_if(p.streams.begin(), p.streams.end(),
+                                  [](const Stream& s) { return s.kind == StreamKind::Compute; });
+  GPUTWIN_CHECK(found != p.streams.end(), "a program with kernels has a compute stream");
+  return static_cast<std::uint8_t>(found - p.streams.begin());
+}
+
 Streams add_streams(Program& p, const OffloadSpec& spec) {
   Streams s;
-  s.in = add_stream(p, "copy_in", StreamKind::CopyIn);
-  s.out = add_stream(p, "copy_out", StreamKind::CopyOut);
+  if (spec.overlap_copies) {
+    s.in = add_stream(p, "copy_in", StreamKind::CopyIn);
+    s.out = add_stream(p, "copy_out", StreamKind::CopyOut);
+  } else {
+    s.in = s.out = compute_stream(p);
+  }
   s.cpu = add_stream(p, "cpu", StreamKind::HostCpu);
   if (spec.optimizer == OffloadPlace::Nvme || spec.params == OffloadPlace::Nvme) {
     s.nvme_in = add_stream(p, "nvme_in", StreamKind::CopyIn);
@@ -243,8 +254,9 @@ std::optional<Infeasible> refusal(const Plan& plan, const Layout& layout) {
 bool rewrite(Context& c) {
   Program& p = c.target();
   std::erase_if(p.body, offloading::is_sync_or_memory);
-  const offloading::Leaving leaving = offloading::choose_leaving(c);
   c.streams = offloading::add_streams(p, c.spec);
+  offloading::move_activations(c);
+  const offloading::Leaving leaving = offloading::choose_leaving(c);
   offloading::gather_uses(c, leaving.gradients);
   if (c.spec.step_on_gpu) offloading::fuse_steps(c);
   const bool on_host = c.spec.optimizer != OffloadPlace::Gpu && !c.spec.step_on_gpu;

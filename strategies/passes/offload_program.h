@@ -55,6 +55,10 @@ void gather_uses(const Context& c, const std::vector<BufferId>& gradients);
 void fuse_steps(const Context& c);
 /// Steps of Adam become host tasks. False: the optimizer is no Adam.
 bool move_optimizer(const Context& c, const Leaving& leaving);
+/// Activations that the backward pass reads lie on the host between their last use before it and
+/// their first one in it, unless that is too short for the two copies. A kept tensor that backward
+/// writes stays.
+void move_activations(const Context& c);
 /// Slots and copies for one kind of objects.
 void add_swaps(const Context& c, const std::vector<BufferId>& objects, std::int32_t slots,
                const char* what);

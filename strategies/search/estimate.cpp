@@ -6,6 +6,7 @@
 #include "strategies/lowering/feasibility.h"
 #include "strategies/lowering/stack_kernels.h"
 #include "strategies/search/layout_costs.h"
+#include "strategies/search/offload_costs.h"
 
 namespace gputwin {
 namespace {
@@ -112,15 +113,9 @@ struct LayoutEstimator::State {
     return *t;
   }
 
-  // Bytes of weights, gradients and states that a parameter takes at least on one rank.
+  // Bytes of weights, gradients and states that a parameter takes at least on one GPU.
   double state_bytes(const Layout& l) const {
-    const Precision& p = probed.job.precision;
-    const auto share = [&](int level) { return l.zero >= level ? double(l.shards()) : 1.0; };
-    const double moments = probed.job.optimizer == Optimizer::Sgd ? 1 : 2;
-    const double moment = p.master ? 4 : bits(p.params) / 8.0;
-    const double master = p.master && bits(p.params) < 32 ? 4 : 0;
-    return bits(p.params) / 8.0 / share(3) + bits(p.grads) / 8.0 / share(2) +
-           (moments * moment + master) / share(1);
+    return parameter_bytes(probed.job, l).all() - leaving_bytes(probed.job, l).all();
   }
 
   // A stage's micro-batches that are in flight at least.
@@ -149,6 +144,23 @@ struct LayoutEstimator::State {
                         static_cast<double>(l.micro_batch) * least_in_flight(l, probed.job);
     e.memory += Bytes(static_cast<std::int64_t>(kept));
     if (e.fits()) return std::nullopt;
+    return e;
+  }
+
+  // What the closed form makes of it, copies included.
+  Estimate composed(const Layout& l, const Tables& tables, const GridCosts& grid,
+                    const MessageCosts& messages_of) {
+    if (!l.offload.enabled) return compose(probed, l, tables, grid, messages_of);
+    const Estimate without = compose(probed, l, tables, grid, messages_of);
+    Estimate e = compose(probed, l, tables, offloaded(probed, l, grid, prices), messages_of);
+    // What must leave beside the states and gradients, which leave first.
+    const ParameterBytes gone = leaving_bytes(probed.job, l);
+    const double first = (gone.gradient + gone.states) *
+                         static_cast<double>(probed.model.parameters()) / l.tp / l.pp;
+    const double short_by =
+        std::max(0.0, static_cast<double>((without.memory - without.capacity).value) - first);
+    e.pipeline = std::max(e.pipeline, copies(probed, l, short_by, prices));
+    e.iteration = e.pipeline + e.reduction + e.optimizer;
     return e;
   }
 
@@ -193,8 +205,8 @@ Outcome<Estimate> LayoutEstimator::estimate(const Layout& layout) {
   const Tables tables = s.tables_of(layout);
   const Bytes message = tables.plain[0]->message;
   if (!layout.devices.empty() || !layout.stage_layers.empty()) {
-    return compose(s.probed, layout, tables, grid_costs(s.probed, layout, tables, s.prices),
-                   message_costs(layout, message, s.prices));
+    return s.composed(layout, tables, grid_costs(s.probed, layout, tables, s.prices),
+                      message_costs(layout, message, s.prices));
   }
   const auto [messages, added] = s.messages.try_emplace(message_key(layout, message));
   if (added) messages->second = message_costs(layout, message, s.prices);
@@ -202,7 +214,7 @@ Outcome<Estimate> LayoutEstimator::estimate(const Layout& layout) {
   if (!grid) {
     grid = std::make_unique<GridCosts>(grid_costs(s.probed, layout, tables, s.prices));
   }
-  return compose(s.probed, layout, tables, *grid, messages->second);
+  return s.composed(layout, tables, *grid, messages->second);
 }
 
 }  // namespace gputwin

@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "sim/core/spelling.h"
+#include "strategies/offload/strategies.h"
 
 namespace gputwin {
 namespace {
@@ -188,6 +189,9 @@ std::string layout_words(const Layout& l) {
   if (l.zero > 0) add("zero" + std::to_string(l.zero));
   if (l.sp) add("sp");
   if (!l.stage_layers.empty()) add("uneven");
+  if (l.chunk_overlap.on()) add("overlap");
+  if (l.compression.on()) add("compress");
+  if (l.offload.enabled) add("offload:" + std::string(offload_name(l.offload)));
   return text;
 }
 

@@ -35,7 +35,7 @@ struct SpaceCount {
   Bytes closest_short_by{};
 };
 
-/// "tp8 pp16 dp8 1f1b mb1 full zero1 sp"
+/// "tp8 pp16 dp8 1f1b mb1 full zero1 sp overlap compress offload:greedy"
 std::string layout_words(const Layout& layout);
 
 /// Who watches: `found` gets the layouts that can be and fit, `keep_on` is told the share done now

@@ -95,6 +95,15 @@ class RowReader {
     t.of_iteration = text(*found, "time_scope", "iteration") == "iteration";
     t.memory_bytes = positive(*found, "memory_bytes");
     t.memory_kind = text(*found, "memory_kind", "");
+    if (const auto trains = found->find("trains"); trains != found->end()) {
+      if (!trains->is_boolean()) {
+        fail("/target/trains", trains->dump(), "is neither true nor false", "write one of them");
+      }
+      t.trains = trains->get<bool>();
+    }
+    if (const auto rate = found->find("throughput"); rate != found->end() && rate->is_object()) {
+      if (text(*rate, "unit", "") == "TFLOP/s/device") t.tflops = positive(*rate, "value");
+    }
     return t;
   }
 

@@ -15,6 +15,8 @@ struct RunTarget {
   bool of_iteration = true;            // false: forward and backward of one layer
   std::optional<double> memory_bytes;  // of the fullest device
   std::string memory_kind;             // "allocated", "reserved", "nvidia-smi", "model-states", …
+  std::optional<double> tflops;        // per GPU, as `validate curves` counts them
+  bool trains = true;                  // false: the source says that memory does not suffice
 };
 
 struct PublishedRun {

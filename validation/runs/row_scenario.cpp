@@ -101,7 +101,6 @@ class RowTranslation {
     no(count(parallel_, "etp", 1) > 1, "experts cut over tensor parallelism");
     no(count(parallel_, "ep", 1) > 1 && !has_experts(), "expert parallelism without experts");
     const Json& offload = at(config_, "offload");
-    no(number(offload, "activations") > 0, "offloading of activations");
     no(known(offload) && graph(), "offloading of layer graphs");
     if (known(offload)) needed(at(config_, "batch"), "micro", "the micro-batch");
     no(!at(config_, "device_id").is_string(), "mixed clusters");
@@ -139,7 +138,9 @@ class RowTranslation {
   double dropout() const {
     if (noted("dropout")) return 0.1;
     const bool early = stack_is("megatron-lm-20") || stack_is("oneflow") ||
-                       stack_is("megatron-lm-1") || stack_is("deepspeed-zero3");
+                       stack_is("megatron-lm-1") || stack_is("deepspeed-zero3") ||
+                       stack_is("deepspeed-20") ||
+                       stack_is("patrickstar");  // both train models with dropout by default
     return early && !gated() ? 0.1 : 0.0;
   }
 
@@ -417,14 +418,24 @@ class RowTranslation {
     }
     const double share = number(stated, "optimizer");
     const bool params = number(stated, "params") > 0, gradients = number(stated, "gradients") > 0;
-    if (share <= 0 && !params && !gradients) return Json::array();
+    const bool activations = number(stated, "activations") > 0;
+    if (share <= 0 && !params && !gradients && !activations) return Json::array();
     const std::string to = word(stated, "to", "cpu");
     Json o;
     o["strategy"] = params ? "zero-infinity-cpu" : "zero-offload";
     o["gradients"] = gradients ? "cpu" : "gpu";
     o["optimizer"] = share > 0 ? to : "gpu";
     if (share > 0) o["optimizer_share"] = share;
+    if (activations) o["activations"] = "cpu";
+    if (!overlaps_copies(stated)) o["overlap_copies"] = false;
     return Json::array({{{"offload", o}}});
+  }
+
+  // DeepSpeed's stages 1 and 2 copy gradients on the compute stream unless overlap_comm is set,
+  // which it is not by default (deepspeed/runtime/zero/stage2.py of 2021, reduce_ipg_grads).
+  bool overlaps_copies(const Json& stated) const {
+    const bool deepspeed = stack_is("deepspeed") || stack_is("megatron-deepspeed");
+    return flag(stated, "copy_overlap", !(deepspeed && zero() < 3));
   }
 
   // Megatron's distributed optimizer shards the states alone.
