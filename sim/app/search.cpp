@@ -108,7 +108,9 @@ class Search {
     for (const std::string& name : request_.offload) {
       levels.push_back(*find_offload_strategy(name));
     }
-    if (scenario_.layout.offload.enabled) levels.push_back(scenario_.layout.offload);
+    const OffloadSpec& own = scenario_.layout.offload;
+    const bool known = std::find(levels.begin(), levels.end(), own) != levels.end();
+    if (own.enabled && !known) levels.push_back(own);
     if (levels.empty() && found_.empty()) {
       for (const char* name : {"zero-offload", "greedy"}) {
         levels.push_back(*find_offload_strategy(name));

@@ -39,6 +39,23 @@ constexpr std::array kFigures{Figure{"iteration_time_s", "/iteration_time_s"},
                               Figure{"optimizer_s", "/breakdown_s/optimizer"},
                               Figure{"host_s", "/breakdown_s/host"}};
 
+// Where some point offloads: of the first role that does.
+constexpr std::array kOffloadFigures{
+    Figure{"offload_bytes_to_gpu", "/offload/0/bytes_to_gpu"},
+    Figure{"offload_bytes_from_gpu", "/offload/0/bytes_from_gpu"},
+    Figure{"offload_link_in_busy", "/offload/0/link_in_busy"},
+    Figure{"offload_link_out_busy", "/offload/0/link_out_busy"},
+    Figure{"offload_host_optimizer_s", "/offload/0/host_optimizer_s"}};
+
+std::vector<Figure> figures_of(const SweepRows& rows) {
+  std::vector<Figure> list(kFigures.begin(), kFigures.end());
+  const bool offloads = std::any_of(rows.begin(), rows.end(), [](const std::optional<Json>& row) {
+    return row && row->contains("offload");
+  });
+  if (offloads) list.insert(list.end(), kOffloadFigures.begin(), kOffloadFigures.end());
+  return list;
+}
+
 std::string quoted(const std::string& cell) {
   if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;
   std::string text = "\"";
@@ -82,9 +99,10 @@ std::string aligned(const std::vector<std::vector<std::string>>& table) {
 
 std::string sweep_csv(const Sweep& sweep, const SweepRows& rows) {
   std::string text = "point";
+  const std::vector<Figure> figures = figures_of(rows);
   for (const std::string& column : sweep.columns) text += "," + quoted(column);
   text += ",status,reason";
-  for (const Figure& f : kFigures) text += std::string(",") + f.column;
+  for (const Figure& f : figures) text += std::string(",") + f.column;
   text += "\r\n";
   for (std::size_t i = 0; i < rows.size(); ++i) {
     text += std::to_string(i);
@@ -93,7 +111,7 @@ std::string sweep_csv(const Sweep& sweep, const SweepRows& rows) {
     }
     const Json row = rows[i].value_or(Json::object());
     text += "," + status_of(rows[i]) + "," + quoted(row.value("reason", ""));
-    for (const Figure& f : kFigures) {
+    for (const Figure& f : figures) {
       const Json::json_pointer at(f.pointer);
       text += "," + (row.contains(at) ? row.at(at).dump() : std::string());
     }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "sim/core/memory_profile.h"
 #include "sim/core/plan_builder.h"
@@ -79,8 +80,9 @@ std::vector<Layout> layouts() {
 // do not clip; that master weights start as the weights do where states of several buckets pass
 // through one buffer, so that there are few buckets or one iteration, without a tied embedding on
 // two stages.
+using Change = std::function<void(OffloadSpec&)>;
 void expect_one_meaning(std::string_view strategy, const char* stack, int most_bodies = 2,
-                        std::int64_t bucket_elements = 300) {
+                        std::int64_t bucket_elements = 300, const Change& change = {}) {
   Job job = tiny_job(4);
   job.stack = stack;
   std::uint64_t seed = 0;
@@ -97,7 +99,9 @@ void expect_one_meaning(std::string_view strategy, const char* stack, int most_b
     const bool clips = layout.tp * layout.pp == 1;
     const Results expected =
         interpreted(plan_of(tiny_gpt(), layout, job), bodies, 0, gradients, clips);
-    const Plan plan = plan_of(tiny_gpt(), offloaded(layout, strategy, bucket_elements), job);
+    Layout moved = offloaded(layout, strategy, bucket_elements);
+    if (change) change(moved.offload);
+    const Plan plan = plan_of(tiny_gpt(), moved, job);
     EXPECT_TRUE(verify(plan, Depth::Races).empty());
     const Results actual = interpreted(plan, bodies, ++seed, gradients, clips);
     EXPECT_NEAR(actual.loss, expected.loss, 1e-9);
@@ -123,6 +127,44 @@ TEST(OffloadMeaning, OfL2l) { expect_one_meaning("l2l", "torch", 1); }
 TEST(OffloadMeaning, OfTwinFlow) { expect_one_meaning("zero-offload-plus", "megatron-core"); }
 TEST(OffloadMeaning, OfFsdp) { expect_one_meaning("fsdp-offload", "torch"); }
 TEST(OffloadMeaning, OfCapuchin) { expect_one_meaning("capuchin", "torch", 1); }
+
+// Copies between kernels of one stream need no waits and mean the same.
+TEST(OffloadMeaning, OfCopiesInTheComputeStream) {
+  expect_one_meaning("zero-offload", "deepspeed", 2, 300,
+                     [](OffloadSpec& s) { s.overlap_copies = false; });
+}
+
+TEST(OffloadMeaning, OfActivationsOnTheHost) {
+  expect_one_meaning("zero-offload", "megatron-core", 2, 300,
+                     [](OffloadSpec& s) { s.activations = OffloadPlace::Cpu; });
+}
+
+// Two micro-batches of 2 samples, 4 layers recomputed from their inputs of 2 x 4 x 8 elements in
+// 16 bits. The input of the last layer is needed back at once and stays or leaves by how long its
+// copies take; those of the first three leave and come back once per micro-batch, and less than
+// four of them are on the GPU when the backward pass begins.
+TEST(OffloadMemory, HoldsActivationsOnTheHostInBetween) {
+  const Job job = tiny_job(4);
+  Layout layout;
+  layout.micro_batch = 2;
+  layout.recompute = Recompute::Full;
+  const Plan whole = plan_of(tiny_gpt(), layout, job);
+  layout.offload.enabled = true;
+  layout.offload.activations = OffloadPlace::Cpu;
+  const Plan plan = plan_of(tiny_gpt(), layout, job);
+  const auto copies = [&](const char* name) {
+    return count(plan, 0, [&](const Instruction& i) {
+      return i.kind == Kind::Copy && plan.names[i.name].op == name;
+    });
+  };
+  EXPECT_GE(copies("activation_out"), 2 * 3);
+  EXPECT_EQ(copies("activation_out"), copies("activation_in"));
+  const auto peak = [](const Plan& p) {
+    return memory_profile(p, p.programs[0], ArenaId(0), Bytes(1)).peak;
+  };
+  EXPECT_LT(peak(plan), peak(whole));
+  EXPECT_NEAR(interpreted(plan, 1, 0).loss, interpreted(whole, 1, 0).loss, 1e-9);
+}
 
 // A delayed update: the first iteration sees the initial weights, and so does the second, whose
 // step is the first that has gradients.
