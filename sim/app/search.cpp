@@ -57,6 +57,15 @@ std::vector<FoundLayout> pareto_front(const std::vector<FoundLayout>& by_time) {
   return front;
 }
 
+// A layout without the passes that have nothing to work on in it: no tensor parallelism; one sample
+// a micro-batch, sequences spread over ranks, weights gathered by layer (the pass overlap cuts none
+// of these).
+Layout with_usable_passes(Layout l) {
+  if (l.tp == 1 || l.cp > 1 || l.micro_batch == 1 || l.zero >= 2) l.chunk_overlap = {};
+  if (l.tp == 1) l.compression = {};
+  return l;
+}
+
 class Search {
  public:
   Search(const Scenario& scenario, const SearchRequest& request)
@@ -127,7 +136,7 @@ class Search {
     const SpaceWatcher watcher{
         .found =
             [&](const Layout& l, const Estimate& e) {
-              found_.push_back({l, e.iteration, e.memory, {}, {}, {}});
+              found_.push_back({with_usable_passes(l), e.iteration, e.memory, {}, {}, {}});
             },
         .keep_on = [&](double share) { return going_on("looking at layouts", share); }};
     add(enumerate(request_.space, base, model_, scenario_.cluster, scenario_.job, estimator_,

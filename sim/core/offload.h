@@ -27,7 +27,9 @@ struct OffloadSpec {
   bool optimizer_by_bucket = false;  // the step of a bucket starts when its gradient has arrived
   bool pinned = true;                // page-locked host memory
   bool overlap_copies = true;        // false: copies run in the compute stream, between kernels
-  double optimizer_share = 1.0;      // of the states that leave; the rest is updated on the GPU
+  // Of the states that leave; the rest is updated on the GPU. Below 0: as little as memory asks
+  // for, and weights and gradients leave only where all states must.
+  double optimizer_share = 1.0;
   std::int64_t slots = 0;            // of weights on the GPU, at most; 0: as many as fit
   std::int64_t bucket_elements = 0;  // 0: searched
   double reserve = 0.05;             // share of GPU memory left free

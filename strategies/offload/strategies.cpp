@@ -27,12 +27,26 @@ using Spec = OffloadSpec&;
 // The 64 Mi elements of a PatrickStar chunk: Tencent/PatrickStar, INSIDE.md.
 constexpr std::int64_t kChunk = 64 << 20;
 
-const std::array<OffloadStrategy, 14> kTable{{
+const std::array<OffloadStrategy, 15> kTable{{
     {"none", "everything stays on the GPU", {}},
     {"greedy",
-     "weights leave as far as memory is short and come back by the greedy schedule; gradients "
-     "and Adam on the host",
-     with(moved(kCpu, kCpu, kCpu), [](Spec s) { s.params_auto = true; })},
+     "as little leaves as memory asks for: Adam's states, then gradients, then weights, which come "
+     "back by the greedy schedule",
+     with(moved(kCpu, kCpu, kCpu),
+          [](Spec s) {
+            s.params_auto = true;
+            s.optimizer_share = -1;
+          })},
+    {"greedy-unclipped",
+     "the same where gradients are not clipped by their norm: the host's step of a bucket starts "
+     "when its gradient is there",
+     with(moved(kCpu, kCpu, kCpu),
+          [](Spec s) {
+            s.params_auto = true;
+            s.optimizer_share = -1;
+            s.optimizer_by_bucket = true;
+            s.clip_by_norm = false;
+          })},
     {"zero-offload",
      "weights stay, gradients go down in backward, Adam on the host (Ren et al. 2021)",
      moved(kGpu, kCpu, kCpu)},
@@ -57,10 +71,14 @@ const std::array<OffloadStrategy, 14> kTable{{
             s.step_on_gpu = true;
           })},
     {"patrickstar",
-     "chunks of 64 Mi elements fetched on demand, farthest next use leaves (Fang et al. 2022)",
+     "chunks of 64 Mi elements fetched on demand in the compute stream, farthest next use leaves, "
+     "a "
+     "tenth of memory kept free (Fang et al. 2022; examples/ps_config.py, run_transformers.sh)",
      with(moved(kCpu, kCpu, kCpu),
           [](Spec s) {
             s.params_auto = true;
+            s.overlap_copies = false;
+            s.reserve = 0.1;
             s.policy = OffloadPolicy::OnDemand;
             s.bucket_elements = kChunk;
           })},

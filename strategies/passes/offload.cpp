@@ -67,29 +67,6 @@ bool leaves_with_step(const Context& c, const Instruction& i) {
          c.call(i).op.kind == OpKind::AdamStep;
 }
 
-// Bytes of the GPU that nothing uses while all of `away` are gone; negative: too few.
-std::int64_t free_bytes(const Context& c, const std::vector<BufferId>& away) {
-  if (c.costs == nullptr || c.topology == nullptr) return 0;
-  const Plan& now = c.plan();
-  Plan scratch;
-  scratch.buffers = now.buffers;
-  scratch.calls = now.calls;
-  Program program = now.programs[c.program.value];
-  for (const BufferId b : away) scratch.buffers[b.value].arena = c.host;
-  // The passes of a step that leaves go with it, and what they hold.
-  std::erase_if(program.body, [&](const Instruction& i) {
-    return i.kind == Kind::Kernel && leaves_with_step(c, i);
-  });
-  place_memory(scratch, program);
-  constexpr Bytes kBlock(512);
-  const Bytes peak = memory_profile(scratch, program, ArenaId(0), kBlock).peak;
-  const std::vector<std::int32_t> sizes = communicator_sizes(now, c.rank);
-  const MemoryCost m = c.costs->memory(c.topology->device_kind(now.ranks[c.rank.value].gpu), sizes);
-  const auto usable = static_cast<double>(m.capacity.value) * (1.0 - c.spec.reserve);
-  return static_cast<std::int64_t>(usable) -
-         (m.context + m.communicators + m.workspace + peak).value;
-}
-
 std::int64_t largest(const Plan& plan, const std::vector<BufferId>& buffers) {
   std::int64_t most = 0;
   for (const BufferId b : buffers) most = std::max(most, plan.buffers[b.value].bytes.value);
@@ -138,6 +115,28 @@ Instruction Context::copy(CopyKind kind, std::uint8_t stream, const View& from, 
       .stream = stream,
       .call = builder.call({.op = op, .reads = {from}, .writes = {to}}).value,
       .name = builder.name({.phase = Phase::Offload, .op = name, .occurrence = occurrence}).value};
+}
+
+std::int64_t free_bytes(const Context& c, const std::vector<BufferId>& away) {
+  if (c.costs == nullptr || c.topology == nullptr) return 0;
+  const Plan& now = c.plan();
+  Plan scratch;
+  scratch.buffers = now.buffers;
+  scratch.calls = now.calls;
+  Program program = now.programs[c.program.value];
+  for (const BufferId b : away) scratch.buffers[b.value].arena = c.host;
+  // The passes of a step that leaves go with it, and what they hold.
+  std::erase_if(program.body, [&](const Instruction& i) {
+    return i.kind == Kind::Kernel && leaves_with_step(c, i);
+  });
+  place_memory(scratch, program);
+  constexpr Bytes kBlock(512);
+  const Bytes peak = memory_profile(scratch, program, ArenaId(0), kBlock).peak;
+  const std::vector<std::int32_t> sizes = communicator_sizes(now, c.rank);
+  const MemoryCost m = c.costs->memory(c.topology->device_kind(now.ranks[c.rank.value].gpu), sizes);
+  const auto usable = static_cast<double>(m.capacity.value) * (1.0 - c.spec.reserve);
+  return static_cast<std::int64_t>(usable) -
+         (m.context + m.communicators + m.workspace + peak).value;
 }
 
 bool Leaving::holds(BufferId b) const {
@@ -269,22 +268,18 @@ bool rewrite(Context& c) {
   return true;
 }
 
-}  // namespace
-
-Outcome<Plan> offload(Plan plan, const Layout& layout, const CostModel* costs,
-                      const Topology* topology) {
-  if (!layout.offload.enabled) return plan;
-  if (auto refused = refusal(plan, layout)) return *std::move(refused);
+// What `spec` says, on a plan that may be refused for its optimizer alone.
+Outcome<Plan> moved(Plan plan, const OffloadSpec& spec, const CostModel* costs,
+                    const Topology* topology, bool* fits = nullptr) {
   PlanBuilder builder(std::move(plan));
   const ArenaId host = builder.arena({.name = "host"});
   ArenaId nvme{};
-  if (layout.offload.optimizer == OffloadPlace::Nvme ||
-      layout.offload.params == OffloadPlace::Nvme) {
+  if (spec.optimizer == OffloadPlace::Nvme || spec.params == OffloadPlace::Nvme) {
     nvme = builder.arena({.name = "nvme"});
   }
   for (std::uint32_t p = 0; p < builder.plan().programs.size(); ++p) {
     Context c{.builder = builder,
-              .spec = layout.offload,
+              .spec = spec,
               .costs = costs,
               .topology = topology,
               .program = ProgramId(p),
@@ -298,8 +293,52 @@ Outcome<Plan> offload(Plan plan, const Layout& layout, const CostModel* costs,
       return Infeasible{.reason = "not lowered yet: other optimizers than Adam on the host",
                         .fix = "set job.optimizer to adam"};
     }
+    if (fits != nullptr && offloading::free_bytes(c, {}) < 0) *fits = false;
   }
   return std::move(builder).take();
+}
+
+// The least share of the states, in eighths, whose leaving makes the rest fit; where not even all
+// suffice, gradients and weights leave too.
+Outcome<Plan> moved_as_needed(const Plan& plan, OffloadSpec spec, const CostModel* costs,
+                              const Topology* topology) {
+  constexpr int kParts = 8;
+  OffloadSpec states = spec;
+  states.params = states.gradients = OffloadPlace::Gpu;
+  states.params_auto = false;
+  spec.optimizer_share = 1;
+  if (costs == nullptr || topology == nullptr) return moved(plan, spec, costs, topology);
+  std::optional<Plan> best;
+  int low = 0, high = kParts + 1;  // the least that fits lies in [low, high]; more than all: none
+  while (low < high) {
+    const int parts = (low + high) / 2;
+    states.optimizer_share = static_cast<double>(parts) / kParts;
+    if (parts == 0) states.optimizer = OffloadPlace::Gpu;
+    bool fits = true;
+    Outcome<Plan> tried = moved(plan, states, costs, topology, &fits);
+    if (auto* refused = std::get_if<Infeasible>(&tried)) return *std::move(refused);
+    states.optimizer = spec.optimizer;
+    if (fits) {
+      best = parts == 0 ? plan : std::move(std::get<Plan>(tried));
+      high = parts;
+    } else {
+      low = parts + 1;
+    }
+  }
+  if (best) return *std::move(best);
+  return moved(plan, spec, costs, topology);
+}
+
+}  // namespace
+
+Outcome<Plan> offload(Plan plan, const Layout& layout, const CostModel* costs,
+                      const Topology* topology) {
+  if (!layout.offload.enabled) return plan;
+  if (auto refused = refusal(plan, layout)) return *std::move(refused);
+  if (layout.offload.optimizer_share < 0) {
+    return moved_as_needed(plan, layout.offload, costs, topology);
+  }
+  return moved(std::move(plan), layout.offload, costs, topology);
 }
 
 }  // namespace gputwin

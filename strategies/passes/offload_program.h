@@ -48,6 +48,10 @@ struct Leaving {
 /// Decides by how much memory is left beside everything that stays.
 Leaving choose_leaving(const Context& c);
 
+/// Bytes of the GPU that nothing uses while all of `away` are gone; negative: too few. Without
+/// costs 0.
+std::int64_t free_bytes(const Context& c, const std::vector<BufferId>& away);
+
 /// Zeroing of gradients that leave moves to their next use, their part of the norm behind their
 /// last one. Needed before add_swaps: a gradient would else come back for each.
 void gather_uses(const Context& c, const std::vector<BufferId>& gradients);

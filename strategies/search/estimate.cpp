@@ -147,11 +147,31 @@ struct LayoutEstimator::State {
     return e;
   }
 
+  // States leave as far as memory is short; beyond them weights and gradients.
+  Layout with_needed_share(const Layout& l, const Estimate& without) const {
+    const double states = parameter_bytes(probed.job, l).states *
+                          static_cast<double>(probed.model.parameters()) / l.tp / l.pp;
+    const double share =
+        static_cast<double>((without.memory - without.capacity).value) / std::max(states, 1.0);
+    Layout shared = l;
+    shared.offload.optimizer_share = std::clamp(share, 0.0, 1.0);
+    if (share <= 0) shared.offload = {};
+    if (share > 1) return shared;
+    shared.offload.params = shared.offload.gradients = OffloadPlace::Gpu;
+    shared.offload.params_auto = false;
+    return shared;
+  }
+
   // What the closed form makes of it, copies included.
   Estimate composed(const Layout& l, const Tables& tables, const GridCosts& grid,
                     const MessageCosts& messages_of) {
     if (!l.offload.enabled) return compose(probed, l, tables, grid, messages_of);
     const Estimate without = compose(probed, l, tables, grid, messages_of);
+    if (l.offload.optimizer_share < 0) {
+      const Layout shared = with_needed_share(l, without);
+      if (!shared.offload.enabled) return without;
+      return composed(shared, tables, grid, messages_of);
+    }
     Estimate e = compose(probed, l, tables, offloaded(probed, l, grid, prices), messages_of);
     // What must leave beside the states and gradients, which leave first.
     const ParameterBytes gone = leaving_bytes(probed.job, l);

@@ -45,7 +45,8 @@ ParameterBytes leaving_bytes(const Job& job, const Layout& l) {
   const OffloadSpec& s = l.offload;
   if (!s.enabled || s.params == OffloadPlace::Gpu) b.weight = 0;
   if (!s.enabled || s.gradients == OffloadPlace::Gpu) b.gradient = 0;
-  b.states *= s.enabled && s.optimizer != OffloadPlace::Gpu ? s.optimizer_share : 0;
+  const double share = s.optimizer_share < 0 ? 1 : s.optimizer_share;
+  b.states *= s.enabled && s.optimizer != OffloadPlace::Gpu ? share : 0;
   return b;
 }
 

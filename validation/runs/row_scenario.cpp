@@ -139,7 +139,7 @@ class RowTranslation {
     if (noted("dropout")) return 0.1;
     const bool early = stack_is("megatron-lm-20") || stack_is("oneflow") ||
                        stack_is("megatron-lm-1") || stack_is("deepspeed-zero3") ||
-                       stack_is("deepspeed-20") ||
+                       stack_is("deepspeedexamples") ||
                        stack_is("patrickstar");  // both train models with dropout by default
     return early && !gated() ? 0.1 : 0.0;
   }

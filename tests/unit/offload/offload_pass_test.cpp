@@ -82,7 +82,8 @@ std::vector<Layout> layouts() {
 // two stages.
 using Change = std::function<void(OffloadSpec&)>;
 void expect_one_meaning(std::string_view strategy, const char* stack, int most_bodies = 2,
-                        std::int64_t bucket_elements = 300, const Change& change = {}) {
+                        std::int64_t bucket_elements = 300, const Change& change = {},
+                        bool never_clips = false) {
   Job job = tiny_job(4);
   job.stack = stack;
   std::uint64_t seed = 0;
@@ -96,7 +97,7 @@ void expect_one_meaning(std::string_view strategy, const char* stack, int most_b
     if (most_bodies == 1 && layout.pp > 1) continue;               // a tied embedding is compared
     const bool units = layout.zero >= 2 && bucket_elements > 300;  // as many buckets as layers
     const int bodies = units ? 1 : most_bodies;
-    const bool clips = layout.tp * layout.pp == 1;
+    const bool clips = layout.tp * layout.pp == 1 && !never_clips;
     const Results expected =
         interpreted(plan_of(tiny_gpt(), layout, job), bodies, 0, gradients, clips);
     Layout moved = offloaded(layout, strategy, bucket_elements);
@@ -117,6 +118,9 @@ TEST(OffloadMeaning, OfZeroOffloadWithPassesOfTheOptimizer) {
   expect_one_meaning("zero-offload", "megatron-lm-2021");
 }
 TEST(OffloadMeaning, OfTheGreedySchedule) { expect_one_meaning("greedy", "megatron-core"); }
+TEST(OffloadMeaning, OfStepsThatDoNotWaitForTheNorm) {
+  expect_one_meaning("greedy-unclipped", "megatron-core", 2, 300, {}, true);
+}
 TEST(OffloadMeaning, OfZeroInfinity) { expect_one_meaning("zero-infinity-cpu", "deepspeed"); }
 TEST(OffloadMeaning, OfNvme) { expect_one_meaning("zero-infinity-nvme", "deepspeed", 1); }
 TEST(OffloadMeaning, OfNvmeWithTwoBuckets) {
