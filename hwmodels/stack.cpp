@@ -88,8 +88,9 @@ std::string nearest_stack_family(const std::vector<std::string>& names, const st
   const std::size_t first = wanted.find('-');
   while (end != std::string::npos && end > 0) {
     std::vector<std::string> relatives;
+    const std::string shared = wanted.substr(0, end);
     for (const std::string& name : names) {
-      if (name.starts_with(wanted.substr(0, end))) relatives.push_back(name);
+      if (name == shared || name.starts_with(shared + "-")) relatives.push_back(name);
     }
     if (!relatives.empty()) return nearest_name(wanted, relatives);
     end = wanted.rfind('-', end - 1);

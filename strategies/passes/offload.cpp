@@ -256,9 +256,11 @@ bool rewrite(Context& c) {
   c.streams = offloading::add_streams(p, c.spec);
   offloading::move_activations(c);
   const offloading::Leaving leaving = offloading::choose_leaving(c);
-  offloading::gather_uses(c, leaving.gradients);
-  if (c.spec.step_on_gpu) offloading::fuse_steps(c);
   const bool on_host = c.spec.optimizer != OffloadPlace::Gpu && !c.spec.step_on_gpu;
+  // Gradients that stay go down as soon as they are complete: nothing may read them later.
+  offloading::gather_uses(
+      c, on_host ? offloading::objects_of(c, MemoryClass::Gradients) : leaving.gradients);
+  if (c.spec.step_on_gpu) offloading::fuse_steps(c);
   if (on_host && !offloading::move_optimizer(c, leaving)) return false;
   offloading::add_swaps(c, leaving.states, leaving.state_slots, "state");
   offloading::add_swaps(c, leaving.gradients, leaving.gradient_slots, "gradient");

@@ -52,8 +52,8 @@ Leaving choose_leaving(const Context& c);
 /// costs 0.
 std::int64_t free_bytes(const Context& c, const std::vector<BufferId>& away);
 
-/// Zeroing of gradients that leave moves to their next use, their part of the norm behind their
-/// last one. Needed before add_swaps: a gradient would else come back for each.
+/// Zeroing of gradients that leave or are copied down moves to their next use, their part of the
+/// norm behind their last one. Needed before add_swaps: a gradient would else come back for each.
 void gather_uses(const Context& c, const std::vector<BufferId>& gradients);
 /// Steps of Adam read gradients as they were reduced: no F32 copies of all of them at once.
 void fuse_steps(const Context& c);

@@ -41,12 +41,14 @@ TEST(OffloadRun, ReportsBytesAndHowBusyTheLinkIs) {
   EXPECT_EQ(o["stall_s"], r["breakdown_s"]["copy_stall"]);
 }
 
-// What fits leaves nothing: greedy is the plan without offload to the picosecond.
+// What fits leaves nothing: greedy is the plan without offload, but for the size of its buckets,
+// and so for some kernels of the optimizer.
 TEST(OffloadRun, GreedyMovesNothingThatFits) {
   const std::string run =
       "run gpt3_6_7b__a100_40gb_1x8__tp1_pp1_dp1_greedy --json --set model=gpt2_355m ";
   const json greedy = answer(run), none = answer(run + "--set 'passes=[]'");
-  EXPECT_EQ(greedy["iteration_time_s"], none["iteration_time_s"]);
+  const double time = none["iteration_time_s"];
+  EXPECT_NEAR(greedy["iteration_time_s"].get<double>(), time, 1e-3 * time);
   EXPECT_FALSE(greedy.contains("offload"));
 }
 
