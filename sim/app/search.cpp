@@ -115,7 +115,7 @@ class Search {
     for (std::size_t i = 0; i < found_.size() && seen.size() < kToBalance; ++i) {
       const Layout& l = found_[i].layout;
       if (l.pp == 1 || l.vpp > 1) continue;
-      if (!seen.insert({l.tp, l.cp, l.pp, l.dp, l.micro_batch}).second) continue;
+      if (!seen.insert({l.tp, l.cp, l.ep, l.pp, l.dp, l.micro_batch}).second) continue;
       if (!going_on("balancing stages", double(seen.size()) / kToBalance)) break;
       const auto moved =
           balanced(l, model_, scenario_.cluster, scenario_.job, topology_, costs_, estimator_);
@@ -271,6 +271,7 @@ std::string scenario_with(const Scenario& scenario, const Layout& layout, const 
   l["micro_batch"] = layout.micro_batch;
   l["schedule"] = std::string(to_string(layout.schedule));
   l["recompute"] = std::string(to_string(layout.recompute));
+  if (layout.ep > 1) l["ep"] = layout.ep;
   if (layout.hsdp_group > 0) l["hsdp_group"] = layout.hsdp_group;
   if (!layout.stage_layers.empty()) l["stage_layers"] = layout.stage_layers;
   if (!layout.recompute_layers.empty()) l["recompute_layers"] = layout.recompute_layers;

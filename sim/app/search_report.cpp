@@ -83,6 +83,7 @@ Json json_of(const FoundLayout& f) {
          {"tp", l.tp},
          {"sp", l.sp},
          {"cp", l.cp},
+         {"ep", l.ep},
          {"pp", l.pp},
          {"vpp", l.vpp},
          {"dp", l.dp},
