@@ -135,9 +135,9 @@ TEST(Balanced, CutsTheChainOfTheLayout) {
   EXPECT_EQ(*std::max_element(cut.begin(), cut.end()), 3);
 }
 
-// Experts of one rank are a share of all, and are reduced and sharded among the ranks that hold the
-// same ones: 8 experts a layer, 4 layers, 8 ranks. With ep 4 a rank holds 2 experts of a layer: weights,
-// gradients, master copies and moments of 6 less than with ep 1.
+// Experts of one rank are a share of all: 8 experts a layer, 4 layers, 8 ranks. With ep 4 a rank
+// holds 2 experts of a layer: weights, gradients, master copies and moments of 6 less than with
+// ep 1.
 TEST(LayoutEstimate, HoldsTheExpertsOfTheRankAlone) {
   SmallWorld w(4, pipeline(8, Schedule::OneFOneB), 16);
   w.model.moe = {.experts = 8, .top_k = 2, .ffn = 128};
