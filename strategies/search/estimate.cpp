@@ -5,6 +5,7 @@
 
 #include "strategies/lowering/feasibility.h"
 #include "strategies/lowering/stack_kernels.h"
+#include "strategies/lowering/wiring.h"
 #include "strategies/search/layout_costs.h"
 #include "strategies/search/offload_costs.h"
 
@@ -47,7 +48,7 @@ Key chunk_key(const Layout& l, const Job& job, DeviceKindId device) {
           sharded ? l.hsdp_group : 0,
           number(l.chunks() == 1),
           number(blocking_messages(l, job)),
-          0,
+          l.ep,
           0,
           number(sharded && l.overlap_param_gather),
           number(sharded && l.overlap_grad_reduce),
@@ -67,7 +68,7 @@ Key grid_key(const Layout& l) {
           l.overlap_grad_reduce,
           number(l.bucket_elements),
           placing(l),
-          0,
+          l.ep,
           0,
           0,
           0,
@@ -113,9 +114,11 @@ struct LayoutEstimator::State {
     return *t;
   }
 
-  // Bytes of weights, gradients and states that a parameter takes at least on one GPU.
-  double state_bytes(const Layout& l) const {
-    return parameter_bytes(probed.job, l).all() - leaving_bytes(probed.job, l).all();
+  // Bytes of weights, gradients and states that a parameter takes at least on one GPU, states
+  // spread over `shards`.
+  double state_bytes(const Layout& l, std::int32_t shards) const {
+    return parameter_bytes(probed.job, l, shards).all() -
+           leaving_bytes(probed.job, l, shards).all();
   }
 
   // A stage's micro-batches that are in flight at least.
@@ -131,8 +134,17 @@ struct LayoutEstimator::State {
     if (probed.job.lora_rank > 0) return std::nullopt;
     Estimate e;
     e.capacity = most_memory;
-    const auto parameters = static_cast<double>(probed.model.parameters());
-    e.memory = Bytes(static_cast<std::int64_t>(parameters / l.tp / l.pp * state_bytes(l)));
+    const Transformer& m = probed.model;
+    double experts = 0;
+    for (std::int64_t i = 0; i < m.layers; ++i) {
+      if (m.has_experts(i)) experts += static_cast<double>(m.moe.experts * m.expert_parameters());
+    }
+    const double dense = static_cast<double>(m.parameters()) - experts;
+    const double split = std::max(l.ep, l.tp);
+    e.memory =
+        Bytes(static_cast<std::int64_t>((dense / l.tp * state_bytes(l, l.shards()) +
+                                         experts / split * state_bytes(l, expert_replicas(l))) /
+                                        l.pp));
     if (!e.fits()) return e;
     Layout one = l;
     one.micro_batch = 1;
@@ -149,7 +161,7 @@ struct LayoutEstimator::State {
 
   // States leave as far as memory is short; beyond them weights and gradients.
   Layout with_needed_share(const Layout& l, const Estimate& without) const {
-    const double states = parameter_bytes(probed.job, l).states *
+    const double states = parameter_bytes(probed.job, l, l.shards()).states *
                           static_cast<double>(probed.model.parameters()) / l.tp / l.pp;
     const double share =
         static_cast<double>((without.memory - without.capacity).value) / std::max(states, 1.0);
@@ -174,7 +186,7 @@ struct LayoutEstimator::State {
     }
     Estimate e = compose(probed, l, tables, offloaded(probed, l, grid, prices), messages_of);
     // What must leave beside the states and gradients, which leave first.
-    const ParameterBytes gone = leaving_bytes(probed.job, l);
+    const ParameterBytes gone = leaving_bytes(probed.job, l, l.shards());
     const double first = (gone.gradient + gone.states) *
                          static_cast<double>(probed.model.parameters()) / l.tp / l.pp;
     const double short_by =

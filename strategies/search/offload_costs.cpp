@@ -29,9 +29,9 @@ Seconds host_step(double elements, const Layout& l, Prices& prices) {
 
 }  // namespace
 
-ParameterBytes parameter_bytes(const Job& job, const Layout& l) {
+ParameterBytes parameter_bytes(const Job& job, const Layout& l, std::int32_t shards) {
   const Precision& p = job.precision;
-  const auto share = [&](int level) { return l.zero >= level ? double(l.shards()) : 1.0; };
+  const auto share = [&](int level) { return l.zero >= level ? double(shards) : 1.0; };
   const double moments = job.optimizer == Optimizer::Sgd ? 1 : 2;
   const double moment = p.master ? 4 : bits(p.params) / 8.0;
   const double master = p.master && bits(p.params) < 32 ? 4 : 0;
@@ -40,8 +40,8 @@ ParameterBytes parameter_bytes(const Job& job, const Layout& l) {
           .states = (moments * moment + master) / share(1)};
 }
 
-ParameterBytes leaving_bytes(const Job& job, const Layout& l) {
-  ParameterBytes b = parameter_bytes(job, l);
+ParameterBytes leaving_bytes(const Job& job, const Layout& l, std::int32_t shards) {
+  ParameterBytes b = parameter_bytes(job, l, shards);
   const OffloadSpec& s = l.offload;
   if (!s.enabled || s.params == OffloadPlace::Gpu) b.weight = 0;
   if (!s.enabled || s.gradients == OffloadPlace::Gpu) b.gradient = 0;
@@ -51,8 +51,8 @@ ParameterBytes leaving_bytes(const Job& job, const Layout& l) {
 }
 
 GridCosts offloaded(const Probed& probed, const Layout& l, GridCosts grid, Prices& prices) {
-  const double each = parameter_bytes(probed.job, l).all();
-  const ParameterBytes gone = leaving_bytes(probed.job, l);
+  const double each = parameter_bytes(probed.job, l, l.shards()).all();
+  const ParameterBytes gone = leaving_bytes(probed.job, l, l.shards());
   const double layers =
       std::max(1.0, static_cast<double>(probed.model.layers) / static_cast<double>(l.pp));
   for (StageCosts& stage : grid.stages) {
@@ -72,7 +72,7 @@ GridCosts offloaded(const Probed& probed, const Layout& l, GridCosts grid, Price
 }
 
 Seconds copies(const Probed& probed, const Layout& l, double short_by, Prices& prices) {
-  const ParameterBytes gone = leaving_bytes(probed.job, l);
+  const ParameterBytes gone = leaving_bytes(probed.job, l, l.shards());
   const double parameters = stage_parameters(probed, l);
   const auto m = static_cast<double>(probed.job.global_batch / (l.micro_batch * l.dp));
   const double weights = std::min(gone.weight * parameters,

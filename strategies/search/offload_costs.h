@@ -5,15 +5,16 @@
 
 namespace gputwin {
 
-/// Bytes of one parameter on one rank: its weight, its gradient, the optimizer's states.
+/// Bytes of one parameter on one rank: its weight, its gradient, the optimizer's states; sharded
+/// ones over `shards` ranks.
 struct ParameterBytes {
   double weight = 0, gradient = 0, states = 0;
   double all() const { return weight + gradient + states; }
 };
-ParameterBytes parameter_bytes(const Job& job, const Layout& layout);
+ParameterBytes parameter_bytes(const Job& job, const Layout& layout, std::int32_t shards);
 
 /// The same of what leaves; weights that leave as far as memory is short count as gone.
-ParameterBytes leaving_bytes(const Job& job, const Layout& layout);
+ParameterBytes leaving_bytes(const Job& job, const Layout& layout, std::int32_t shards);
 
 /// The stages with what `layout.offload` takes from them: persistent bytes, but for three slots of
 /// a layer each; the optimizer's step on the host, where the ranks of a node share its cores.
