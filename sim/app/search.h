@@ -16,7 +16,7 @@ namespace gputwin {
 
 struct SearchRequest {
   LayoutSpace space;
-  int top = 10;                   // layouts to simulate
+  int top = 10;  // layouts to simulate
   /// Strategies of offload that are one more choice. Empty: none, but where no layout fits without
   /// it; what fits cannot gain from it, since host steps and copies only add time.
   std::vector<std::string> offload;
@@ -57,8 +57,8 @@ using SearchOutcome = std::variant<SearchResult, Infeasible>;
 
 /// Searches layouts for the job of `scenario`, whose own layout lends its other settings. Where it
 /// has the passes overlap or compress, the best layouts are also simulated without each of them;
-/// where it has offload, its settings are one more choice. The workload is a Transformer. Errors: InputError for a workload or GPU count that cannot be
-/// searched.
+/// where it has offload, its settings are one more choice. The workload is a Transformer. Errors:
+/// InputError for a workload or GPU count that cannot be searched.
 SearchOutcome search(const Scenario& scenario, const SearchRequest& request);
 
 /// The scenario with another layout, as a file that `gputwin run` accepts.

@@ -124,7 +124,8 @@ TEST(OffloadCurves, CountFlopsByParametersAndChooseTheMicroBatch) {
       "head_dim": 64, "ffn": 2048, "vocab": 1024, "seq": 256, "activation": "gelu",
       "positions": "learned", "tied_embeddings": true},
     "parallel": {"tp": 1, "pp": 1, "dp": 1, "zero": 0, "schedule": "none"},
-    "recompute": "full", "attention": "unfused", "optimizer": "adam", "stack": "patrickstar-0.4"})");
+    "recompute": "full", "attention": "unfused", "optimizer": "adam",
+    "stack": "patrickstar-0.4"})");
   json known = config;
   known["batch"] = {{"micro", 4}, {"global", 4}};
   const json rows = {{{"id", "free"},
