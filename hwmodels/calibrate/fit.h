@@ -53,6 +53,7 @@ struct FamilyFit {
   FitErrors inside, outside;  // rows of the fit, and rows kept out of it
   std::string range;          // of the shapes it rests on, in words
   std::string tables;         // names of the formats its rows come from
+  bool measured = false;      // its numbers are medians of measured values, not fitted ones
 };
 
 /// Fits one group of constants of `start` (the device as it is) to those of `samples` that are its
