@@ -14,6 +14,8 @@ readonly PACKAGES=(
   libceres-dev
   # gputwin sweep over the processes of an MPI job
   libboost-mpi-dev openmpi-bin
+  # real runs on the processor
+  libopenblas-dev
   # the window, gputwin-gui
   qt6-base-dev fonts-dejavu-core
   # tests and benchmarks
