@@ -41,10 +41,12 @@ bool faster(const FoundLayout& a, const FoundLayout& b) {
   return layout_words(a.layout) < layout_words(b.layout);
 }
 
-// Of layouts by time: those that need less memory or fewer GPUs than every faster one.
+// Of layouts by time: those that need less memory or fewer GPUs than every faster one. What the
+// simulation refused is no layout at all.
 std::vector<FoundLayout> pareto_front(const std::vector<FoundLayout>& by_time) {
   std::vector<FoundLayout> front;
   for (const FoundLayout& f : by_time) {
+    if (!f.not_simulated.empty()) continue;
     const bool beaten = std::any_of(front.begin(), front.end(), [&](const FoundLayout& g) {
       return g.memory <= f.memory && g.layout.ranks() <= f.layout.ranks();
     });
@@ -75,9 +77,9 @@ class Search {
     if (found_.empty() && !result_.stopped) return nothing_fits();
     std::sort(found_.begin(), found_.end(), faster);
     balance();
-    result_.pareto = pareto_front(found_);
     own_layout();
     if (!result_.stopped) simulate();
+    result_.pareto = pareto_front(found_);
     return std::move(result_);
   }
 
@@ -144,8 +146,8 @@ class Search {
     for (int round = 0; round < kMostRounds && result_.best.size() < top; ++round) {
       const std::size_t count = std::min(top - result_.best.size(), found_.size() - next);
       if (count == 0 || result_.stopped) break;
-      std::vector<FoundLayout> asked(found_.begin() + static_cast<std::ptrdiff_t>(next),
-                                     found_.begin() + static_cast<std::ptrdiff_t>(next + count));
+      const auto first = found_.begin() + static_cast<std::ptrdiff_t>(next);
+      std::vector<FoundLayout> asked(first, first + static_cast<std::ptrdiff_t>(count));
       next += count;
       const bool with_given = round == 0 && result_.given.has_value();
       if (with_given) asked.push_back(*result_.given);
@@ -154,6 +156,7 @@ class Search {
         result_.given = asked.back();
         asked.pop_back();
       }
+      std::copy(asked.begin(), asked.end(), first);
       for (FoundLayout& f : asked) {
         (f.simulated || f.not_simulated.empty() ? result_.best : refused).push_back(std::move(f));
       }
