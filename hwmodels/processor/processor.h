@@ -63,6 +63,7 @@ struct Processor {
   double loaded_products = 1.0, loaded_operators = 1.0;
   double shared_core = 1.0;     // of kernels whose rank also runs a collective on the same core
   Seconds issue{}, dispatch{};  // host thread per instruction; stream thread per task
+  BytesPerSecond file_read{}, file_write{};  // stand in for the drive of a node that names none
 };
 
 /// Reads /processor of a device file. Throws InputError as ConstantsFile does.
