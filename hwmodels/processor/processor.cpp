@@ -14,7 +14,8 @@ namespace {
 
 // 80 % of the operations of three plans lay within these factors (validation/probes/README.md).
 constexpr double kLow = 0.8, kHigh = 1.3;
-constexpr const char* kPlainCopy = "copy_bytes";
+constexpr const char* kPlainCopy = "add";
+constexpr double kWakeUps = 2.0;  // of a stream that works for another: to begin, and to hand back
 
 SizeCurve read_curve(ConstantsFile& file, const std::string& at, const char* size,
                      const char* value, double unit, double size_unit = 1.0) {
@@ -188,7 +189,7 @@ Processor read_processor(ConstantsFile& file) {
   p.loaded_operators = file.number(at + "loaded/operators");
   p.shared_core = file.number(at + "shared_core/compute_slowdown");
   p.issue = Seconds(file.number(at + "issue_us", Range::NotNegative) * 1e-6);
-  p.dispatch = Seconds(file.number(at + "dispatch_us", Range::NotNegative) * 1e-6);
+  p.wake = Seconds(file.number(at + "wake_us", Range::NotNegative) * 1e-6);
   p.file_read = BytesPerSecond(file.number_or(at + "file/read_GBps", 0.0) * 1e9);
   p.file_write = BytesPerSecond(file.number_or(at + "file/write_GBps", 0.0) * 1e9);
   return p;
@@ -231,9 +232,10 @@ Cost processor_copy(const Processor& p, const NodeType& node, CopyKind kind, Byt
       kind == CopyKind::DeviceToDevice || link.value <= 0 ? 0.0 : size / link.value;
   const double work = curve->at(size) * load(p, node, p.loaded_operators);
   Cost cost = base_cost();
-  cost.time = Seconds(std::max(work, start + governed));
-  cost.terms[static_cast<std::size_t>(Term::StartUp)] = Seconds(start);
-  cost.terms[static_cast<std::size_t>(Term::Bandwidth)] = cost.time - Seconds(start);
+  const Seconds start_up = p.wake * kWakeUps + Seconds(start);
+  cost.time = p.wake * kWakeUps + Seconds(std::max(work, start + governed));
+  cost.terms[static_cast<std::size_t>(Term::StartUp)] = start_up;
+  cost.terms[static_cast<std::size_t>(Term::Bandwidth)] = cost.time - start_up;
   cost.model = "host copy: max(measured curve, start-up + bytes / link)";
   cost.op_class = "copy";
   return cost;
@@ -261,7 +263,7 @@ CollectiveSchedule processor_collective(const Processor& p, const NodeType& node
   const double link = node.pcie.per_gpu.value * node.pcie.efficiency;
   const double governed = link > 0 ? load / link : 0.0;
   const double work = curve->at(size) * ranks_per_core(p, node);
-  schedule.latency = Seconds(std::max(curve->value.front(), work - governed));
+  schedule.latency = p.wake * kWakeUps + Seconds(std::max(curve->value.front(), work - governed));
   schedule.sm_share = 1.0;
   const bool message = kind == OpKind::SendTo || kind == OpKind::RecvFrom;
   const std::int32_t edges = message ? 1 : members;

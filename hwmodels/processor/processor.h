@@ -13,6 +13,8 @@
 // Threads that share a core share its time: with more working ranks than cores every time is
 // longer by ranks / cores. Ranks on cores of their own still share caches and memory; `loaded` is
 // how much longer kernels take while every rank's core works, against one alone.
+// A stream that waits for another one is a thread that sleeps: joining what another stream computed
+// and handing back its own result cost two wake-ups, which collectives, messages and copies pay.
 // Source  gputwin probes run on the computer in question; gputwin calibrate makes the curves.
 #pragma once
 
@@ -61,8 +63,9 @@ struct Processor {
   std::map<std::string, SizeCurve> collectives;  // seconds by bytes; by kind, and "message"
   std::map<std::string, SizeCurve> copies;       // seconds by bytes; by kind of copy
   double loaded_products = 1.0, loaded_operators = 1.0;
-  double shared_core = 1.0;     // of kernels whose rank also runs a collective on the same core
-  Seconds issue{}, dispatch{};  // host thread per instruction; stream thread per task
+  double shared_core = 1.0;  // of kernels whose rank also runs a collective on the same core
+  Seconds issue{};           // least time between two tasks of a stream
+  Seconds wake{};            // until a stream that waited for another one runs again
   BytesPerSecond file_read{}, file_write{};  // stand in for the drive of a node that names none
 };
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <stdexcept>
-#include <tuple>
+#include <utility>
 
 #include "sim/app/data_directory.h"
 #include "sim/app/run.h"
@@ -99,10 +99,67 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+namespace {
+
+// Members of a collective or the ends of a message: from the last of them to begin until all have
+// ended, so that nobody's wait for a late one counts, and everybody's for being woken does.
+struct Joint {
+  std::vector<std::uint32_t> calls;
+  Ps start = 0, end = 0;
+};
+
+class JointTimes {
+ public:
+  explicit JointTimes(const Plan& plan) : plan_(plan) {}
+
+  void add(const OpEvent& e) {
+    const Instruction& i = *e.instruction;
+    const SlotId slot = plan_.call(i).op.slot;
+    if (i.kind == Kind::Collective) {
+      const std::uint32_t group = plan_.communicator(e.rank, slot).value;
+      const std::size_t turn = collectives_[{group, e.rank.value}]++;
+      return join(by_collective_[{group, turn}], e);
+    }
+    const std::uint32_t peer = plan_.peer(e.rank, slot).value;
+    const bool send = i.kind == Kind::Send;
+    const std::pair way(send ? e.rank.value : peer, send ? peer : e.rank.value);
+    const std::size_t turn = messages_[{way, send}]++;
+    join(by_message_[{way, turn}], e);
+  }
+
+  void give(std::vector<std::vector<double>>& times) const {
+    const auto each = [&](const Joint& joint) {
+      for (const std::uint32_t call : joint.calls) {
+        times[call].push_back(to_seconds(joint.end - joint.start).value);
+      }
+    };
+    for (const auto& [key, joint] : by_collective_) each(joint);
+    for (const auto& [key, joint] : by_message_) each(joint);
+  }
+
+ private:
+  using Way = std::pair<std::uint32_t, std::uint32_t>;
+
+  static void join(Joint& joint, const OpEvent& e) {
+    const bool known =
+        std::find(joint.calls.begin(), joint.calls.end(), e.instruction->call) != joint.calls.end();
+    if (!known) joint.calls.push_back(e.instruction->call);
+    joint.start = std::max(joint.start, e.start);
+    joint.end = std::max(joint.end, e.end);
+  }
+
+  const Plan& plan_;
+  std::map<Way, std::size_t> collectives_;  // of a communicator, by rank
+  std::map<std::pair<std::uint32_t, std::size_t>, Joint> by_collective_;
+  std::map<std::pair<Way, bool>, std::size_t> messages_;  // sent or received from one to another
+  std::map<std::pair<Way, std::size_t>, Joint> by_message_;
+};
+
+}  // namespace
+
 std::vector<double> call_medians(const Plan& plan, const HostRun& run) {
   std::vector<std::vector<double>> times(plan.calls.size());
-  // The n-th time that each rank runs a joint call, by call, name, frame and body.
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>, double> joint;
+  JointTimes joint(plan);
   std::uint32_t first = ~0u, last = 0;
   for (const OpEvent& e : run.events) {
     first = std::min(first, e.body);
@@ -110,17 +167,14 @@ std::vector<double> call_medians(const Plan& plan, const HostRun& run) {
   }
   for (const OpEvent& e : run.events) {
     if (e.body == first && last > first) continue;
-    const Instruction& i = *e.instruction;
-    const double seconds = to_seconds(e.end - e.start).value;
-    if (i.kind == Kind::Collective || i.kind == Kind::Send || i.kind == Kind::Recv) {
-      const auto key = std::tuple(i.call, i.name, i.event, e.body);
-      const auto [at, fresh] = joint.emplace(key, seconds);
-      if (!fresh) at->second = std::min(at->second, seconds);
+    const Kind kind = e.instruction->kind;
+    if (kind == Kind::Collective || kind == Kind::Send || kind == Kind::Recv) {
+      joint.add(e);
     } else {
-      times[i.call].push_back(seconds);
+      times[e.instruction->call].push_back(to_seconds(e.end - e.start).value);
     }
   }
-  for (const auto& [key, seconds] : joint) times[std::get<0>(key)].push_back(seconds);
+  joint.give(times);
   std::vector<double> medians;
   for (auto& list : times) medians.push_back(median(std::move(list)));
   return medians;

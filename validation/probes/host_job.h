@@ -54,8 +54,9 @@ struct HostRun {
 /// Runs `plan` for real. Throws Fault, or std::runtime_error for a run that waited for ever.
 HostRun run_on_host(const Plan& plan, const executors::HostOptions& options);
 
-/// Seconds of each call, by call id: medians over all times it ran after the first body. Of a
-/// collective or message the shortest of its members' times, which do not wait for a late one.
+/// Seconds of each call, by call id: medians over all times it ran after the first body. A
+/// collective or message counts from its last member's begin to its last member's end. Events of
+/// one stream are in order.
 std::vector<double> call_medians(const Plan& plan, const HostRun& run);
 
 double median(std::vector<double> values);

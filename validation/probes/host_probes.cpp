@@ -146,31 +146,37 @@ std::vector<std::int64_t> sizes(bool quick) {
   return list;
 }
 
-// Tiny tasks: what a stream needs between two of them, and how fast a host issues.
+// Tiny tasks, as fast as they are issued; and two streams that wait for each other in turn.
 TableLines launches(bool quick) {
-  std::string text =
-      "arena gpu\nbuffer x 1x16 f32 class=activations persistent seed=1\nprogram p frames=1\n"
-      "  stream compute compute\nprologue\nbody\n";
   const int tasks = quick ? 200 : 2000;
-  for (int i = 0; i < tasks; ++i)
-    text += "  kernel compute F/x" + std::to_string(i) + " zero n=16 : : x\n";
-  text += "rank p gpu=0\n";
-  const Plan plan = parse_plan(text);
-  executors::HostOptions options;
-  options.bodies = 4;
-  const HostRun run = run_on_host(plan, options);
-  std::vector<double> gaps, periods;
-  const OpEvent* before = nullptr;
-  for (const OpEvent& e : run.events) {
-    if (before != nullptr && before->body == e.body) {
-      gaps.push_back(to_seconds(e.start - before->end).value);
-      periods.push_back(to_seconds(e.start - before->start).value);
-    }
-    before = &e;
+  const std::string head =
+      "arena gpu\nbuffer x 1x16 f32 class=activations persistent seed=1\nprogram p frames=1\n"
+      "  stream compute compute\n";
+  std::string many = head + "prologue\nbody\n";
+  std::string turns = head + "  stream other communication\nprologue\nbody\n";
+  for (int i = 0; i < tasks; ++i) {
+    const std::string task = fmt::format(" F/x{} zero n=16 : : x\n", i);
+    const char *here = i % 2 == 0 ? "compute" : "other", *next = i % 2 == 0 ? "other" : "compute";
+    many += "  kernel compute" + task;
+    turns +=
+        fmt::format("  kernel {}{}  record {} e{}\n  wait {} e{}\n", here, task, here, i, next, i);
   }
+  const auto period = [](const std::string& text) {
+    const Plan plan = parse_plan(text + "rank p gpu=0\n");
+    executors::HostOptions options;
+    options.bodies = 4;
+    const HostRun run = run_on_host(plan, options);
+    std::vector<double> periods;
+    for (std::size_t i = 1; i < run.events.size(); ++i) {
+      const OpEvent &before = run.events[i - 1], &e = run.events[i];
+      if (before.body == e.body) periods.push_back(to_seconds(e.start - before.start).value);
+    }
+    return median(periods);
+  };
   TableLines lines;
-  add_machine(lines, "dispatch_us", median(gaps) * 1e6);
-  add_machine(lines, "issue_us", median(periods) * 1e6);
+  const double issue = period(many);
+  add_machine(lines, "issue_us", issue * 1e6);
+  add_machine(lines, "wake_us", std::max(0.0, period(turns) - issue) * 1e6);
   return lines;
 }
 
@@ -187,7 +193,7 @@ double joint_time(const std::string& collective, std::int64_t bytes, int repeats
   const bool message = collective == "message";
   if (!message) text += "communicator pair 0 1\n";
   for (int program = 0; program < (message ? 2 : 1); ++program) {
-    text += fmt::format("program p{} frames=1\n  stream tp comm\n", program);
+    text += fmt::format("program p{} frames=1\n  stream tp communication\n", program);
     text += message ? "  slot other pp peer\nprologue\nbody\n" : "  slot g tp\nprologue\nbody\n";
     for (int i = 0; i < repeats; ++i) {
       if (message) {
@@ -213,20 +219,6 @@ double joint_time(const std::string& collective, std::int64_t bytes, int repeats
   executors::HostOptions options;
   options.bodies = 3;
   const HostRun run = run_on_host(plan, options);
-  std::vector<double> times;
-  if (message) {
-    // Send and receive are different calls; the later of the two ends did not wait.
-    std::map<std::pair<std::uint32_t, std::size_t>, double> least;
-    std::map<std::uint32_t, std::size_t> count;
-    for (const OpEvent& e : run.events) {
-      const std::size_t at = count[e.rank.value]++;
-      const double t = to_seconds(e.end - e.start).value;
-      const auto [found, fresh] = least.emplace(std::pair(0u, at), t);
-      if (!fresh) found->second = std::min(found->second, t);
-    }
-    for (const auto& [key, t] : least) times.push_back(t);
-    return median(times);
-  }
   return joint_median(plan, 0, run);
 }
 
@@ -276,7 +268,7 @@ TableLines interference(bool quick) {
         "buffer a 192x192 f32 class=activations persistent seed=1\n"
         "buffer c 192x192 f32 class=activations persistent seed=2\n"
         "buffer x 1x65536 f32 class=activations persistent seed=3\nprogram p frames=1\n"
-        "  stream compute compute\n  stream tp comm\n  slot g tp\nprologue\nbody\n";
+        "  stream compute compute\n  stream tp communication\n  slot g tp\nprologue\nbody\n";
     for (int i = 0; i < repeats; ++i) {
       if (with) text += fmt::format("  collective tp F/c{} all_reduce slot=g n=65536 : x : x\n", i);
       text += fmt::format("  kernel compute F/g{} gemm m=192 n=192 k=192 tb : a a : c\n", i);
