@@ -2,10 +2,10 @@
 //
 //  table        columns
 //  products     gpu, op, batch, m, n, k, accumulate, time_us      op: a layout, "gemm_nt"
-//  operators    gpu, op, rows, cols, bytes, time_us               bytes: read and written
+//  operators    gpu, op, rows, cols, bytes, time_us               bytes: as moved_bytes says
 //  collectives  system, collective, nranks, size_bytes, time_us   collective: a kind, or "message"
 //  copies       gpu, direction, size_bytes, time_us
-//  machine      gpu, quantity, value                              a key of /processor, with its unit
+//  machine      gpu, quantity, value                              a key below /, with its unit
 //
 // Shapes and sizes as in validation/ops. One shape in five is kept out and judges the fit.
 #pragma once

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hwmodels/kernels/memory_bound.h"
 #include "sim/core/check.h"
 #include "sim/core/codec.h"
 #include "sim/core/error.h"
@@ -198,7 +199,7 @@ Processor read_processor(ConstantsFile& file) {
 Cost processor_kernel(const Processor& p, const NodeType& node, const Op& op, Bytes read,
                       Bytes written) {
   if (is_product(op.kind)) return product_cost(p, node, op);
-  const double bytes = static_cast<double>((read + written).value);
+  const auto bytes = static_cast<double>(moved_bytes(op, read, written).value);
   const std::string key = operator_key(op);
   Cost cost = base_cost();
   const SizeCurve* curve = find(p.operators, key);
@@ -211,7 +212,7 @@ Cost processor_kernel(const Processor& p, const NodeType& node, const Op& op, By
   }
   cost.time = Seconds(curve->at(bytes) * load(p, node, p.loaded_operators));
   cost.terms[static_cast<std::size_t>(Term::Memory)] = cost.time;
-  cost.model = "host operator: measured curve by bytes read and written";
+  cost.model = "host operator: measured curve by bytes moved";
   cost.op_class = op.kind == OpKind::CpuAdam ? "host_optimizer" : "memory_bound";
   return cost;
 }

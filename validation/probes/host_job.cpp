@@ -29,8 +29,8 @@ class Recorder final : public EventSink {
 
 std::string scenario_text(const HostJob& job) {
   return fmt::format(
-      R"({{"schema":1,"name":"{}","model":{{"name":"gpt","layers":{},"hidden":{},"heads":{},"ffn":{},
-"vocab":{},"max_positions":{},"activation":"gelu","positions":"learned","norm":"layernorm",
+      R"({{"schema":1,"name":"{}","model":{{"name":"gpt","layers":{},"hidden":{},"heads":{},
+"ffn":{},"vocab":{},"max_positions":{},"activation":"gelu","positions":"learned","norm":"layernorm",
 "bias":true,"tied_embeddings":false,"dropout":0}},
 "cluster":{{"name":"host","groups":[{{"type":{{"device":"{}","gpus":{},"intra":{{"kind":"pcie"}},
 "pcie":{{"generation":4,"bandwidth_GBps":{},"switch_uplink_GBps":{},"gpus_per_switch":1}},

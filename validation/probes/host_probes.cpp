@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "hwmodels/kernels/memory_bound.h"
 #include "hwmodels/processor/processor.h"
 #include "sim/core/error.h"
 #include "sim/core/plan_text.h"
@@ -41,7 +42,8 @@ void add_operator(const Call& call, double seconds, TableLines& lines) {
   const View& view = call.writes.empty() ? call.reads.at(0) : call.writes[0];
   lines["operators"].push_back(
       fmt::format("{},{},{},{},{},{}", kDevice, operator_key(call.op), view.rows, view.cols,
-                  (bytes_of(call.reads) + bytes_of(call.writes)).value, microseconds(seconds)));
+                  moved_bytes(call.op, bytes_of(call.reads), bytes_of(call.writes)).value,
+                  microseconds(seconds)));
 }
 
 // Kernels and host tasks of a plan; communication has probes of its own.
