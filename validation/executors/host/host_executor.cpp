@@ -53,21 +53,82 @@ void read_back(interpreted::RankState& rank, const Plan& plan, const HostWalker&
   }
 }
 
+/// Everything that threads of a run touch. If one of them never returns it must stay.
+struct Session {
+  Session(const Plan& given, const HostOptions& asked)
+      : plan(given), options(asked), world(initial_world(plan, options.values)) {
+    for (const interpreted::RankState& rank : world.ranks) {
+      devices.push_back(std::make_unique<HostDevice>(machine, rank.id));
+      streams += devices.back()->threads();
+      walkers.push_back(std::make_unique<HostWalker>(plan, rank.id, *devices.back()));
+      write_initial_values(rank, plan, *walkers.back());
+    }
+  }
+
+  const Plan plan;
+  const HostOptions options;
+  interpreted::World world;
+  HostMachine machine{world, options};
+  std::vector<std::unique_ptr<HostDevice>> devices;
+  std::vector<std::unique_ptr<HostWalker>> walkers;
+  std::size_t streams = 0;
+};
+
 /// Walks every rank on a thread of its own; returns when all have ended or the machine stopped.
-void walk_all(HostMachine& machine, std::vector<std::unique_ptr<HostWalker>>& walkers, int bodies) {
+/// False: it was cancelled.
+bool walk_all(Session& session) {
   std::vector<std::thread> hosts;
-  for (auto& walker : walkers) {
-    hosts.emplace_back([&machine, &walker, bodies] {
+  HostMachine& machine = session.machine;
+  for (auto& walker : session.walkers) {
+    hosts.emplace_back([&machine, &walker, bodies = session.options.bodies] {
       try {
         walker->run(bodies);
       } catch (const Stopped&) {
-        return;
       } catch (...) {
         machine.fail(std::current_exception());
       }
+      machine.left(HostMachine::Who::Host);
     });
   }
+  bool cancelled = false;
+  const HostOptions& options = session.options;
+  const auto begin = Clock::now();
+  machine.all_left(HostMachine::Who::Host, hosts.size(), std::nullopt, [&](int begun) {
+    const double part = static_cast<double>(begun) / (options.bodies + 1);
+    const double spent = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (options.time_limit_s > 0 && spent > options.time_limit_s) cancelled = true;
+    if (options.progress && !options.progress(part)) cancelled = true;
+    return !cancelled;
+  });
   for (std::thread& host : hosts) host.join();
+  return !cancelled;
+}
+
+/// Ends the streams' threads. False: one of them works on and cannot be ended; it holds `session`.
+bool end_streams(Session& session) {
+  for (const auto& device : session.devices) device->close();
+  const auto patience = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(session.options.time_out_s));
+  if (!session.machine.all_left(HostMachine::Who::Stream, session.streams, patience, {})) {
+    return false;
+  }
+  session.devices.clear();  // joins
+  return true;
+}
+
+/// The tasks with the instructions of `given`, of which the session ran a copy; by their ends.
+std::vector<Ran> by_end(const Session& session, const Plan& given) {
+  std::vector<Ran> ran = session.machine.ran();
+  for (Ran& r : ran) {
+    const Program& copy = session.plan.program_of(r.rank);
+    const Program& program = given.program_of(r.rank);
+    r.instruction =
+        r.body < 0 ? program.prologue.data() + (r.instruction - copy.prologue.data())
+                   : program.body.data() + (r.instruction - copy.body.data());
+  }
+  std::stable_sort(ran.begin(), ran.end(),
+                   [](const Ran& a, const Ran& b) { return a.end < b.end; });
+  return ran;
 }
 
 void tell(EventSink* sink, const std::vector<Ran>& ran) {
@@ -130,37 +191,37 @@ std::optional<Infeasible> host_obstacle(const Plan& plan, Bytes limit) {
 }
 
 ExecutionOutcome HostExecutor::run(const Plan& plan, const CostModel&, const Topology&,
-                                   const RunOptions&, EventSink* sink) {
-  return run(plan, sink);
+                                   const RunOptions& run, EventSink* sink) {
+  options_.time_limit_s = run.time_limit_s;
+  return this->run(plan, sink);
 }
 
 ExecutionOutcome HostExecutor::run(const Plan& plan, EventSink* sink) {
   use_one_blas_thread();
-  interpreted::World world = initial_world(plan, options_.values);
-  HostMachine machine(world, options_);
-  std::vector<std::unique_ptr<HostDevice>> devices;
-  std::vector<std::unique_ptr<HostWalker>> walkers;
-  for (const interpreted::RankState& rank : world.ranks) {
-    devices.push_back(std::make_unique<HostDevice>(machine, rank.id));
-    walkers.push_back(std::make_unique<HostWalker>(plan, rank.id, *devices.back()));
-    write_initial_values(rank, plan, *walkers.back());
-  }
-  walk_all(machine, walkers, options_.bodies);
   values_ = {};
-  for (const auto& device : devices) values_.peak += Bytes(device->peak_bytes());
-  devices.clear();  // ends the streams
+  HostOptions options = options_;
+  if (sink != nullptr) options.progress = [sink](double part) { return sink->progress(part); };
+  auto session = std::make_unique<Session>(plan, options);
+  HostMachine& machine = session->machine;
+  const bool done = walk_all(*session);
+  for (const auto& device : session->devices) values_.peak += Bytes(device->peak_bytes());
+  if (!end_streams(*session)) {
+    // A thread cannot be ended from outside. What it works on stays until the process ends.
+    values_.hung = true;
+    Session& kept = *session.release();
+    return kept.machine.hung();
+  }
   if (machine.error()) std::rethrow_exception(machine.error());
   if (machine.deadlock()) return *machine.deadlock();
+  if (!done) return Cancelled{};
 
-  for (std::size_t r = 0; r < walkers.size(); ++r) read_back(world.ranks[r], plan, *walkers[r]);
-  if (options_.read_values) {
-    for (std::size_t r = 0; r < walkers.size(); ++r) world.ranks[r].live.clear();
-    values_.results = interpreted::read_out(world);
+  interpreted::World& world = session->world;
+  for (std::size_t r = 0; r < session->walkers.size(); ++r) {
+    read_back(world.ranks[r], session->plan, *session->walkers[r]);
   }
+  if (options_.read_values) values_.results = interpreted::read_out(world);
   values_.loss = interpreted::total_loss(world);
-  std::vector<Ran> ran = machine.ran();
-  std::stable_sort(ran.begin(), ran.end(),
-                   [](const Ran& a, const Ran& b) { return a.end < b.end; });
+  const std::vector<Ran> ran = by_end(*session, plan);
   tell(sink, ran);
   return host_figures(plan, ran, options_.bodies, values_.iterations);
 }

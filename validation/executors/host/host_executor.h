@@ -23,12 +23,14 @@ struct HostValues {
   Results results;             // with HostOptions::read_values
   std::vector<Ps> iterations;  // of bodies after the first
   Bytes peak{};                // of all ranks
+  bool hung = false;           // a task never ended; its thread lives until the process ends
 };
 
 /// Every rank is a thread that issues, every stream a thread that works. Costs, topology, jitter
 /// and the slowdown of ranks are not used: the computer decides. Throws Fault where a kernel
 /// refuses its operands; a rank that waits for too long ends the run with a Deadlock that names who
-/// waits.
+/// waits. A task that does not end within another time-out keeps its thread and the memory of the
+/// run, and the Deadlock names it.
 class HostExecutor final : public Executor {
  public:
   explicit HostExecutor(HostOptions options) : options_(std::move(options)) {}

@@ -5,36 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <optional>
+
+#include "validation/codecs/cpu_codec.h"
+#include "validation/executors/host/host_floats.h"
+#include "validation/executors/host/host_loops.h"
+#include "validation/executors/host/host_pointwise.h"
 
 namespace gputwin::executors {
 
 namespace {
-
-/// An operand as F32 without gaps: in place if it lies so, else a copy that store() writes back.
-class Floats {
- public:
-  Floats(const HostOperand& operand, bool read) : operand_(operand), data_(floats_of(operand)) {
-    if (data_ != nullptr) return;
-    copy_ = read ? load<float>(operand)
-                 : std::vector<float>(static_cast<std::size_t>(operand.view.elements()));
-    data_ = copy_.data();
-  }
-  float* data() const { return data_; }
-  std::int64_t size() const { return operand_.view.elements(); }
-  void store_back() const {
-    if (!copy_.empty()) store(operand_, copy_);
-  }
-
- private:
-  const HostOperand& operand_;
-  std::vector<float> copy_;
-  float* data_;
-};
-
-void need(bool condition, const std::string& what) {
-  if (!condition) throw Fault(what);
-}
 
 int as_int(std::int64_t n) { return static_cast<int>(n); }
 
@@ -97,8 +76,141 @@ void attention_gemm(const Op& op, const HostTask& task) {
   z.store_back();
 }
 
+/// Whether the kernels here do all that a fused attention asks for.
+bool plain_flash(const Op& op) {
+  const bool flash = op.kind == OpKind::FlashForward || op.kind == OpKind::FlashBackward;
+  return flash && !op.alibi && !op.cp_slot.valid() && op.window == 0 && op.value_size == 0 &&
+         op.dropout == 0.0f;
+}
+
+/// Sizes of fused attention and where heads lie.
+struct Heads {
+  explicit Heads(const Op& op)
+      : b(op.dims[0]), a(op.dims[1]), g(op.dims[2]), s(op.dims[3]), u(op.dims[4]), d(op.dims[5]) {
+    need(g > 0 && a % g == 0, "query heads are not a multiple of key heads");
+  }
+  std::int64_t b, a, g, s, u, d;
+  std::int64_t queries() const { return b * s * a * d; }
+  std::int64_t keys() const { return b * u * g * d; }
+  std::int64_t query(std::int64_t n, std::int64_t h) const { return (n * s * a + h) * d; }
+  std::int64_t key(std::int64_t n, std::int64_t h) const { return (n * u * g + h / (a / g)) * d; }
+  float scale() const { return 1.0f / std::sqrt(static_cast<float>(d)); }
+};
+
+/// c [m, n] = factor op(a) [m, k] op(b) [k, n] + beta c, rows at the given pitches.
+void product(bool turn_a, bool turn_b, std::int64_t m, std::int64_t n, std::int64_t k, float factor,
+             const float* a, std::int64_t pitch_a, const float* b, std::int64_t pitch_b, float beta,
+             float* c, std::int64_t pitch_c) {
+  cblas_sgemm(CblasRowMajor, turn_a ? CblasTrans : CblasNoTrans, turn_b ? CblasTrans : CblasNoTrans,
+              as_int(m), as_int(n), as_int(k), factor, a, as_int(pitch_a), b, as_int(pitch_b), beta,
+              c, as_int(pitch_c));
+}
+
+void flash_forward(const Op& op, const HostTask& task) {
+  const Heads z(op);
+  const Floats q(task.reads.at(0), true), k(task.reads.at(1), true), v(task.reads.at(2), true);
+  const Floats out(task.writes.at(0), false), log_sums(task.writes.at(1), false);
+  need(q.size() == z.queries() && k.size() == z.keys() && v.size() == z.keys() &&
+           out.size() == z.queries() && log_sums.size() == z.b * z.a * z.s,
+       "operands of attention do not fit its dims");
+  const std::int64_t row_q = z.a * z.d, row_k = z.g * z.d;
+  std::vector<float> scores(static_cast<std::size_t>(z.s * z.u));
+  for (std::int64_t n = 0; n < z.b; ++n) {
+    for (std::int64_t h = 0; h < z.a; ++h) {
+      const std::int64_t at = z.query(n, h), from = z.key(n, h);
+      product(false, true, z.s, z.u, z.d, z.scale(), q.data() + at, row_q, k.data() + from, row_k,
+              0.0f, scores.data(), z.u);
+      softmax_rows(scores.data(), z.s, z.s, z.u, op.causal, scores.data(),
+                   log_sums.data() + (n * z.a + h) * z.s);
+      product(false, false, z.s, z.d, z.u, 1.0f, scores.data(), z.u, v.data() + from, row_k, 0.0f,
+              out.data() + at, row_q);
+    }
+  }
+  out.store_back();
+  log_sums.store_back();
+}
+
+void flash_backward(const Op& op, const HostTask& task) {
+  const Heads z(op);
+  const Floats q(task.reads.at(0), true), k(task.reads.at(1), true), v(task.reads.at(2), true);
+  const Floats out(task.reads.at(3), true), log_sums(task.reads.at(4), true);
+  const Floats d_out(task.reads.at(5), true);
+  const Floats dq(task.writes.at(0), false), dk(task.writes.at(1), false);
+  const Floats dv(task.writes.at(2), false);
+  need(q.size() == z.queries() && k.size() == z.keys() && v.size() == z.keys() &&
+           out.size() == z.queries() && d_out.size() == z.queries() && dq.size() == z.queries() &&
+           dk.size() == z.keys() && dv.size() == z.keys() && log_sums.size() == z.b * z.a * z.s,
+       "operands of attention do not fit its dims");
+  const std::int64_t row_q = z.a * z.d, row_k = z.g * z.d;
+  std::vector<float> probs(static_cast<std::size_t>(z.s * z.u)), grad(probs.size());
+  for (std::int64_t n = 0; n < z.b; ++n) {
+    for (std::int64_t h = 0; h < z.a; ++h) {
+      const std::int64_t at = z.query(n, h), from = z.key(n, h);
+      const float beta = h % (z.a / z.g) == 0 ? 0.0f : 1.0f;
+      product(false, true, z.s, z.u, z.d, z.scale(), q.data() + at, row_q, k.data() + from, row_k,
+              0.0f, probs.data(), z.u);
+      product(false, true, z.s, z.u, z.d, 1.0f, d_out.data() + at, row_q, v.data() + from, row_k,
+              0.0f, grad.data(), z.u);
+      flash_backward_rows(log_sums.data() + (n * z.a + h) * z.s, out.data() + at,
+                          d_out.data() + at, z.s, z.u, z.d, row_q, op.causal, probs.data(),
+                          grad.data());
+      product(true, false, z.u, z.d, z.s, 1.0f, probs.data(), z.u, d_out.data() + at, row_q, beta,
+              dv.data() + from, row_k);
+      product(false, false, z.s, z.d, z.u, z.scale(), grad.data(), z.u, k.data() + from, row_k,
+              0.0f, dq.data() + at, row_q);
+      product(true, false, z.u, z.d, z.s, z.scale(), grad.data(), z.u, q.data() + at, row_q, beta,
+              dk.data() + from, row_k);
+    }
+  }
+  dq.store_back();
+  dk.store_back();
+  dv.store_back();
+}
+
+/// The codec that Encode and Decode name (op.h, note 17).
+Codec codec_of(const Op& op) {
+  Codec codec;
+  codec.kind = static_cast<CodecKind>(op.dims[4]);
+  codec.keep = static_cast<double>(op.dims[2]) / static_cast<double>(op.dims[1]);
+  codec.bits = static_cast<std::int32_t>(op.dims[3]);
+  const std::string unfit = codecs::unfit(codec, op.dims[1]);
+  need(unfit.empty(), "a codec that cannot code its rows: " + unfit);
+  return codec;
+}
+
+std::span<std::uint8_t> payload_of(const HostOperand& operand, std::int64_t bytes) {
+  need(operand.view.dtype == DType::U8 && operand.view.elements() == bytes,
+       "a payload has the bytes that its codec makes");
+  return {bytes_of_operand(operand), static_cast<std::size_t>(bytes)};
+}
+
+void encode(const Op& op, const HostTask& task) {
+  const std::int64_t t = op.dims[0], h = op.dims[1];
+  const Codec codec = codec_of(op);
+  const Floats x(task.reads.at(0), true);
+  need(x.size() == t * h, "operands of a codec do not fit its dims");
+  const auto payload = payload_of(task.writes.at(0), payload_bytes(codec, t, h).value);
+  codecs::encode(codec, {x.data(), codecs::Element::Fp32, t, h}, payload);
+}
+
+/// The sum of all payloads.
+void decode(const Op& op, const HostTask& task) {
+  const std::int64_t t = op.dims[0], h = op.dims[1], parts = op.dims[5];
+  const Codec codec = codec_of(op);
+  const std::int64_t bytes = payload_bytes(codec, t, h).value;
+  const auto payloads = payload_of(task.reads.at(0), parts * bytes);
+  const Floats y(task.writes.at(0), false);
+  need(y.size() == t * h, "operands of a codec do not fit its dims");
+  std::fill(y.data(), y.data() + t * h, 0.0f);
+  for (std::int64_t p = 0; p < parts; ++p) {
+    codecs::accumulate(codec, payloads.subspan(static_cast<std::size_t>(p * bytes), bytes),
+                       codecs::Element::Fp32, t, h, y.data());
+  }
+  y.store_back();
+}
+
 /// Adam with bias correction and clipping, as the interpreter defines it, in F32.
-void adam(const Op& op, const HostTask& task, int step, const InterpretOptions& options) {
+void adam_step(const Op& op, const HostTask& task, int step, const InterpretOptions& options) {
   const std::int64_t n = op.dims[0];
   const bool has_master = task.writes.size() > 3;
   const Floats grad(task.reads.at(0), true);
@@ -109,18 +221,13 @@ void adam(const Op& op, const HostTask& task, int step, const InterpretOptions& 
        "operands of Adam do not fit its dims");
   const double norm = task.reads.size() > 1 ? std::sqrt(load<double>(task.reads[1]).at(0)) : 0.0;
   const auto clip = static_cast<float>(norm > options.clip_norm ? options.clip_norm / norm : 1.0);
-  constexpr float kBeta1 = 0.9f, kBeta2 = 0.95f;
-  const auto scale1 = static_cast<float>(1.0 / (1.0 - std::pow(0.9, step)));
-  const auto scale2 = static_cast<float>(1.0 / (1.0 - std::pow(0.95, step)));
-  const auto rate = static_cast<float>(options.learning_rate);
-  const auto epsilon = static_cast<float>(options.adam_epsilon);
-  for (std::int64_t k = 0; k < n; ++k) {
-    const float g = grad.data()[k] * clip;
-    float &m = first.data()[k], &v = second.data()[k];
-    m = kBeta1 * m + (1.0f - kBeta1) * g;
-    v = kBeta2 * v + (1.0f - kBeta2) * g * g;
-    master.data()[k] -= rate * (m * scale1) / (std::sqrt(v * scale2) + epsilon);
-  }
+  const auto correction = [step](double beta) {
+    return static_cast<float>(1.0 / (1.0 - std::pow(beta, step)));
+  };
+  const AdamConstants constants{clip, static_cast<float>(options.learning_rate),
+                                static_cast<float>(options.adam_epsilon), correction(0.9),
+                                correction(0.95)};
+  adam(constants, grad.data(), n, first.data(), second.data(), master.data());
   first.store_back();
   second.store_back();
   master.store_back();
@@ -153,8 +260,16 @@ bool plain_elementwise(const Op& op, const HostTask& task) {
   const float *x = floats_of(task.reads[0]), *y = floats_of(task.reads[1]);
   if (x == nullptr || y == nullptr || task.reads[0].view.elements() != n) return false;
   if (task.reads[1].view.elements() != n) return false;
-  for (std::int64_t k = 0; k < n; ++k) to[k] = x[k] + y[k];
+  add(x, y, n, to);
   return true;
+}
+
+void squares(const Op& op, const HostTask& task) {
+  const Floats x(task.reads.at(0), true), sum(task.writes.at(0), op.accumulate);
+  need(x.size() == op.dims[0] && sum.size() == 1, "operands of a sum do not fit its dims");
+  const double before = op.accumulate ? static_cast<double>(*sum.data()) : 0.0;
+  *sum.data() = static_cast<float>(before + sum_of_squares(x.data(), x.size()));
+  sum.store_back();
 }
 
 /// Elements whose square another rank adds to the norm count as 0 here.
@@ -203,9 +318,18 @@ void run_kernel(const interpreted::World& world, const interpreted::RankState& r
   if (op.kind == OpKind::Gemm) return gemm(op, task);
   if (is_attention_gemm(op.kind) && !op.alibi) return attention_gemm(op, task);
   if (op.kind == OpKind::AdamStep || op.kind == OpKind::CpuAdam) {
-    return adam(op, task, task.body + 1, world.options);
+    return adam_step(op, task, task.body + 1, world.options);
   }
+  if (plain_flash(op)) {
+    return op.kind == OpKind::FlashForward ? flash_forward(op, task) : flash_backward(op, task);
+  }
+  if (op.kind == OpKind::Encode) return encode(op, task);
+  if (op.kind == OpKind::Decode) return decode(op, task);
   if (plain_copy(op, task)) return;
+  if (run_pointwise(op, task, world.member(rank, op.slot))) return;
+  if (op.kind == OpKind::SumOfSquares && rank.counted_elsewhere.empty()) {
+    return squares(op, task);
+  }
   const bool elementwise = op.kind == OpKind::Zero || op.kind == OpKind::Add;
   if (elementwise && plain_elementwise(op, task)) return;
   by_definition(world, rank, op, task);
@@ -238,6 +362,11 @@ void run_collective(const Plan& plan, const std::vector<const HostTask*>& member
   }
   const auto writes = interpreted::collect(op, reads, elements);
   for (std::size_t m = 0; m < members.size(); ++m) store(members[m]->writes[0], writes[m]);
+}
+
+void move_values(const HostOperand& from, const HostOperand& to) {
+  need(from.view.elements() == to.view.elements(), "both ends of a message have one size");
+  store(to, load<double>(from));
 }
 
 void use_one_blas_thread() { openblas_set_num_threads(1); }

@@ -1,6 +1,7 @@
-// What a task computes, on the memory of the processor: matrix products by OpenBLAS and Adam,
-// copies and sums in F32; every other kind by the interpreter's definition, in doubles, rounded to
-// the operand's format where it is stored.
+// What a task computes, on the memory of the processor: products of matrices and attention by
+// OpenBLAS; norms, softmax, activations, losses, sums, copies and Adam in vector code on F32;
+// compression by the real codecs; every other kind by the interpreter's definition, in doubles.
+// Results are rounded to the operand's format where they are stored.
 #pragma once
 
 #include <vector>
@@ -16,6 +17,9 @@ void run_kernel(const interpreted::World& world, const interpreted::RankState& r
 
 /// Runs a collective on the parts of all members, in member order. Sums run in that order, in F32.
 void run_collective(const Plan& plan, const std::vector<const HostTask*>& members);
+
+/// What a message moves.
+void move_values(const HostOperand& from, const HostOperand& to);
 
 /// One thread for every product of matrices: a stream is a thread already.
 void use_one_blas_thread();

@@ -17,13 +17,21 @@ HostMachine::Actor& HostMachine::add_actor(RankId rank, std::optional<std::uint8
   return actors_.back();
 }
 
+void HostMachine::at(Actor& actor, const Instruction* instruction) {
+  const std::lock_guard guard(mutex_);
+  actor.running = instruction;
+}
+
 void HostMachine::await(Lock& lock, Actor& actor, std::function<std::string()> waiting_for,
                         const std::function<bool()>& ready) {
   actor.waiting_for = std::move(waiting_for);
   const auto patience = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(options_.time_out_s));
   while (!ready()) {
-    if (stopped_) throw Stopped{};
+    if (stopped_) {
+      actor.waiting_for = nullptr;
+      throw Stopped{};
+    }
     const auto until = last_progress_ + patience;
     if (Clock::now() >= until) {
       report_time_out();
@@ -51,7 +59,35 @@ void HostMachine::fail(std::exception_ptr error) {
   changed_.notify_all();
 }
 
-void HostMachine::report_time_out() {
+void HostMachine::stop() {
+  const std::lock_guard guard(mutex_);
+  stopped_ = true;
+  changed_.notify_all();
+}
+
+void HostMachine::left(Who who) {
+  const std::lock_guard guard(mutex_);
+  ++left_[static_cast<std::size_t>(who)];
+  changed_.notify_all();
+}
+
+bool HostMachine::all_left(Who who, std::size_t threads, std::optional<Clock::duration> patience,
+                           const std::function<bool(int)>& go_on) {
+  constexpr auto kLook = std::chrono::milliseconds(100);
+  const Clock::time_point begin = Clock::now();
+  Lock held(mutex_);
+  for (;;) {
+    const std::size_t& count = left_[static_cast<std::size_t>(who)];
+    if (changed_.wait_for(held, kLook, [&] { return count >= threads; })) return true;
+    if (patience && Clock::now() > begin + *patience) return false;
+    const int begun = static_cast<int>(met_.size());
+    held.unlock();
+    if (go_on && !go_on(begun)) stop();
+    held.lock();
+  }
+}
+
+Deadlock HostMachine::who_waits() const {
   constexpr std::size_t kMost = 16;
   Deadlock report;
   for (const Actor& actor : actors_) {
@@ -66,9 +102,18 @@ void HostMachine::report_time_out() {
   std::stable_sort(report.ranks.begin(), report.ranks.end(),
                    [](const auto& a, const auto& b) { return a.rank < b.rank; });
   if (report.ranks.size() > kMost) report.ranks.resize(kMost);
-  deadlock_ = std::move(report);
+  return report;
+}
+
+void HostMachine::report_time_out() {
+  deadlock_ = who_waits();
   stopped_ = true;
   changed_.notify_all();
+}
+
+Deadlock HostMachine::hung() {
+  const Lock held(mutex_);
+  return deadlock_ ? *deadlock_ : who_waits();
 }
 
 Clock::time_point HostMachine::reserve(const Link& link, Clock::time_point& free_at, double bytes) {
@@ -98,7 +143,7 @@ std::string HostMachine::missing_members(CommunicatorId group, std::uint64_t seq
   const Communicator& communicator = plan().communicators[group.value];
   std::string text;
   for (std::size_t m = 0; m < meeting.tasks.size(); ++m) {
-    if (meeting.tasks[m] != nullptr) continue;
+    if (meeting.tasks[m]) continue;
     text += (text.empty() ? "rank " : ", rank ") + std::to_string(communicator.members[m].value);
   }
   return text + " to join collective #" + std::to_string(sequence) + " of " + communicator.name;
@@ -112,12 +157,14 @@ void HostMachine::collective(Actor& actor, CommunicatorId group, std::uint64_t s
   Lock held(mutex_);
   Meeting& meeting = meetings_[key];
   meeting.tasks.resize(size);
-  meeting.tasks[member] = &task;
+  meeting.tasks[member] = task;
   if (++meeting.here == size) {
     const auto end = reserve(options_.collectives, group_free_[group.value],
                              ring_bytes(plan().call(*task.instruction), size));
+    std::vector<const HostTask*> parts;
+    for (const auto& part : meeting.tasks) parts.push_back(&*part);
     held.unlock();
-    run_collective(plan(), meeting.tasks);
+    run_collective(plan(), parts);
     std::this_thread::sleep_until(end);
     held.lock();
     meeting.done = true;
@@ -134,8 +181,9 @@ void HostMachine::transfer(Actor& actor, const std::vector<HostMessage>& message
     return PairKey{m.from.value, m.to.value, m.sequence};
   };
   Lock held(mutex_);
-  for (const HostMessage& m : messages)
-    (m.send ? pairs_[key(m)].send : pairs_[key(m)].receive) = &m;
+  for (const HostMessage& m : messages) {
+    (m.send ? pairs_[key(m)].send : pairs_[key(m)].receive) = m;
+  }
   changed_.notify_all();
   for (const HostMessage& message : messages) {
     Pair& pair = pairs_[key(message)];
@@ -145,14 +193,14 @@ void HostMachine::transfer(Actor& actor, const std::vector<HostMessage>& message
              " message #" + std::to_string(message.sequence);
     };
     await(held, actor, waiting_for,
-          [&] { return pair.send != nullptr && pair.receive != nullptr; });
+          [&] { return pair.send.has_value() && pair.receive.has_value(); });
     if (!pair.taken) {
       pair.taken = true;
       const auto end =
           reserve(options_.messages, pair_free_[{message.from.value, message.to.value}],
                   static_cast<double>(pair.send->operand.view.bytes().value));
       held.unlock();
-      store(pair.receive->operand, load<float>(pair.send->operand));
+      move_values(pair.send->operand, pair.receive->operand);
       std::this_thread::sleep_until(end);
       held.lock();
       pair.done = true;
@@ -165,10 +213,15 @@ void HostMachine::transfer(Actor& actor, const std::vector<HostMessage>& message
 
 void HostMachine::kernel(Actor& actor, const HostTask& task) {
   std::optional<Clock::time_point> end;
-  if (task.instruction->kind == Kind::Copy) {
-    const Lock held(mutex_);
-    end = reserve(options_.copies, copy_free_[{actor.rank.value, task.instruction->stream}],
-                  static_cast<double>(bytes_of(plan().call(*task.instruction).reads).value));
+  const Call& call = plan().call(*task.instruction);
+  if (task.instruction->kind == Kind::Copy && !call.reads.empty() && !call.writes.empty()) {
+    const ArenaId from = plan().buffers[call.reads[0].buffer.value].arena;
+    const ArenaId to = plan().buffers[call.writes[0].buffer.value].arena;
+    if (from != to) {
+      const Lock held(mutex_);
+      end = reserve(options_.copies, copy_free_[{actor.rank.value, from.value, to.value}],
+                    static_cast<double>(bytes_of(call.reads).value));
+    }
   }
   run_kernel(world_, world_.ranks[actor.rank.value], task);
   if (end) std::this_thread::sleep_until(*end);
@@ -201,12 +254,14 @@ HostDevice::HostDevice(HostMachine& machine, RankId rank)
   }
 }
 
+void HostDevice::close() {
+  const auto held = machine_.lock();
+  closing_ = true;
+  machine_.progressed();
+}
+
 HostDevice::~HostDevice() {
-  {
-    const auto held = machine_.lock();
-    closing_ = true;
-    machine_.progressed();
-  }
+  close();
   for (Stream& stream : streams_) stream.worker.join();
 }
 
@@ -215,7 +270,7 @@ void HostDevice::serve(Stream& stream, HostMachine::Actor& actor) {
     for (;;) {
       auto held = machine_.lock();
       machine_.idle(held, [&] { return closing_ || !stream.queue.empty(); });
-      if (stream.queue.empty()) return;
+      if (stream.queue.empty()) break;
       Work work = std::move(stream.queue.front());
       stream.queue.pop_front();
       held.unlock();
@@ -227,10 +282,10 @@ void HostDevice::serve(Stream& stream, HostMachine::Actor& actor) {
       machine_.progressed();
     }
   } catch (const Stopped&) {
-    return;
   } catch (...) {
     machine_.fail(std::current_exception());
   }
+  machine_.left(HostMachine::Who::Stream);
 }
 
 void HostDevice::push(std::uint8_t stream, Work work) {
@@ -273,34 +328,44 @@ HostDevice::Memory HostDevice::allocate(BufferId buffer) {
   return pool_.allocate(machine_.plan().buffers[buffer.value].bytes.value);
 }
 
+void HostDevice::run_task(std::uint8_t stream, HostMachine::Actor& actor, int body,
+                          const std::vector<const Instruction*>& instructions,
+                          const std::function<void()>& work) {
+  const Instruction& first = *instructions.front();
+  const Ps start = machine_.now();
+  machine_.at(actor, &first);
+  try {
+    if (machine_.options().before_task) machine_.options().before_task(rank_, first);
+    work();
+  } catch (const Fault& fault) {
+    throw Fault("rank " + std::to_string(rank_.value) + ", " + machine_.plan().full_name(first) +
+                ": " + fault.what());
+  }
+  const Ps end = machine_.now();
+  for (const Instruction* i : instructions) machine_.record({rank_, stream, i, body, start, end});
+}
+
 void HostDevice::launch(std::uint8_t stream, HostTask task) {
   push(stream, [this, stream, task = std::move(task)](HostMachine::Actor& actor) {
-    const Ps start = machine_.now();
-    actor.running = task.instruction;
-    machine_.kernel(actor, task);
-    machine_.record({rank_, stream, task.instruction, task.body, start, machine_.now()});
+    run_task(stream, actor, task.body, {task.instruction},
+             [&] { machine_.kernel(actor, task); });
   });
 }
 
 void HostDevice::collective(std::uint8_t stream, CommunicatorId group, std::uint64_t sequence,
                             HostTask task) {
   push(stream, [this, stream, group, sequence, task = std::move(task)](HostMachine::Actor& actor) {
-    const Ps start = machine_.now();
-    actor.running = task.instruction;
-    machine_.collective(actor, group, sequence, task);
-    machine_.record({rank_, stream, task.instruction, task.body, start, machine_.now()});
+    run_task(stream, actor, task.body, {task.instruction},
+             [&] { machine_.collective(actor, group, sequence, task); });
   });
 }
 
 void HostDevice::transfers(std::uint8_t stream, std::vector<HostMessage> messages) {
   push(stream, [this, stream, messages = std::move(messages)](HostMachine::Actor& actor) {
-    const Ps start = machine_.now();
-    actor.running = messages.front().instruction;
-    machine_.transfer(actor, messages);
-    const Ps end = machine_.now();
-    for (const HostMessage& m : messages) {
-      machine_.record({rank_, stream, m.instruction, m.body, start, end});
-    }
+    std::vector<const Instruction*> instructions;
+    for (const HostMessage& m : messages) instructions.push_back(m.instruction);
+    run_task(stream, actor, messages.front().body, instructions,
+             [&] { machine_.transfer(actor, messages); });
   });
 }
 

@@ -2,6 +2,7 @@
 // and messages through shared memory, links as slow as asked.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -33,7 +34,11 @@ struct HostOptions {
   double time_out_s = 60;     // nothing on the machine has ended for so long: report who waits
   Link collectives{};         // of one communicator, by the bytes a ring moves per member
   Link messages{};            // of one ordered pair of ranks
-  Link copies{};              // of one stream of copies between arenas
+  Link copies{};              // between two arenas of a rank, in one direction
+  std::function<bool(double)> progress{};  // part done; false cancels. Called by run()'s thread
+  double time_limit_s = 0;    // wall clock of all bodies; 0: none
+  /// Called before each task, on the thread of its stream. For tests of what goes wrong.
+  std::function<void(RankId, const Instruction&)> before_task{};
   bool poison = false;        // fresh memory holds NaN
   bool read_values = false;   // gradients and weights at the end, not the loss alone
   InterpretOptions values{};  // initial values and the optimizer's constants
@@ -68,6 +73,8 @@ class HostMachine {
 
   using Lock = std::unique_lock<std::mutex>;
   Lock lock() { return Lock(mutex_); }
+  /// Says what an actor is at, for the report of a time-out; null: nothing.
+  void at(Actor& actor, const Instruction* instruction);
   Actor& add_actor(RankId rank, std::optional<std::uint8_t> stream);
   /// Returns when `ready`. Throws Stopped if the machine stops first, as it does when nothing on it
   /// has ended for the time-out.
@@ -78,6 +85,15 @@ class HostMachine {
   /// Something ended: wakes all who wait.
   void progressed();
   void fail(std::exception_ptr error);
+  /// Ends the run early: all that waits throws Stopped.
+  void stop();
+  enum class Who : std::uint8_t { Host, Stream };
+  /// A thread of a host or stream has ended.
+  void left(Who who);
+  /// Returns when `threads` of them have ended, or false once `patience` has passed without that.
+  /// Asks `go_on` every tenth of a second; when that says no, stops the machine.
+  bool all_left(Who who, std::size_t threads, std::optional<Clock::duration> patience,
+                const std::function<bool(int bodies_begun)>& go_on);
 
   void collective(Actor& actor, CommunicatorId group, std::uint64_t sequence, const HostTask& task);
   void transfer(Actor& actor, const std::vector<HostMessage>& messages);
@@ -92,21 +108,25 @@ class HostMachine {
   const HostOptions& options() const { return options_; }
   const std::vector<Ran>& ran() const { return ran_; }
   const std::optional<Deadlock>& deadlock() const { return deadlock_; }
+  /// Who is still at work: of the report if there is one.
+  Deadlock hung();
   std::exception_ptr error() const { return error_; }
 
  private:
   struct Meeting {
-    std::vector<const HostTask*> tasks;  // by member; null: not here yet
+    // By member. Copies: a member that gives up does not take its operands away from the others.
+    std::vector<std::optional<HostTask>> tasks;
     std::size_t here = 0, left = 0;
     bool done = false;
   };
   struct Pair {
-    const HostMessage *send = nullptr, *receive = nullptr;
+    std::optional<HostMessage> send, receive;
     bool taken = false, done = false;
     int left = 0;
   };
   using PairKey = std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>;
 
+  Deadlock who_waits() const;
   void report_time_out();
   /// When a transfer of `bytes` that starts now has passed `link`, behind those before it.
   Clock::time_point reserve(const Link& link, Clock::time_point& free_at, double bytes);
@@ -124,8 +144,10 @@ class HostMachine {
   std::map<std::pair<std::uint32_t, std::uint64_t>, Meeting> meetings_;
   std::map<PairKey, Pair> pairs_;
   std::map<std::uint32_t, Clock::time_point> group_free_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Clock::time_point> pair_free_, copy_free_;
-  std::map<int, std::size_t> met_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Clock::time_point> pair_free_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Clock::time_point> copy_free_;
+  std::map<int, std::size_t> met_;  // by body
+  std::array<std::size_t, 2> left_{};  // by Who
   std::vector<Ran> ran_;
   std::optional<Deadlock> deadlock_;
   std::exception_ptr error_;
@@ -138,7 +160,7 @@ class HostDevice {
   using Memory = HostMemory;
 
   HostDevice(HostMachine& machine, RankId rank);
-  ~HostDevice();  // ends the streams
+  ~HostDevice();  // closes, and joins the streams' threads
   HostDevice(const HostDevice&) = delete;
   HostDevice& operator=(const HostDevice&) = delete;
 
@@ -150,6 +172,9 @@ class HostDevice {
   void collective(std::uint8_t stream, CommunicatorId group, std::uint64_t sequence, HostTask task);
   void transfers(std::uint8_t stream, std::vector<HostMessage> messages);
   void meet(int body);
+  /// Tells the streams' threads to end when they have nothing to do.
+  void close();
+  std::size_t threads() const { return streams_.size(); }
   std::int64_t peak_bytes() const { return pool_.peak_bytes(); }
 
  private:
@@ -160,6 +185,10 @@ class HostDevice {
     std::thread worker;
   };
   void push(std::uint8_t stream, Work work);
+  /// Runs `body` as what `instructions` do, and notes when.
+  void run_task(std::uint8_t stream, HostMachine::Actor& actor, int body,
+                const std::vector<const Instruction*>& instructions,
+                const std::function<void()>& work);
   void serve(Stream& stream, HostMachine::Actor& actor);
 
   HostMachine& machine_;
