@@ -154,10 +154,10 @@ std::optional<FamilyFit> fit_product(const std::string& name, const std::vector<
   for (const ProductRow* r : used) {
     best_rate = std::max(best_rate, r->shape.batch * item_flops(r->shape) / r->time * 1e-9);
   }
-  const std::vector<Parameter> start{{1.0, 0, 100},
-                                     {best_rate, best_rate * 0.8, best_rate * 3},
-                                     {10, 0.1, kNoPart},
-                                     {10, 0.1, kNoPart}};
+  const std::vector<FreeConstant> start{{1.0, 0, 100},
+                                        {best_rate, best_rate * 0.8, best_rate * 3},
+                                        {10, 0.1, kNoPart},
+                                        {10, 0.1, kNoPart}};
   const LogErrors errors = [&](std::span<const double> x, std::span<double> residual) {
     const ProductModel model = product_of(x);
     for (std::size_t i = 0; i < used.size(); ++i) {
