@@ -151,9 +151,8 @@ void flash_backward(const Op& op, const HostTask& task) {
               0.0f, probs.data(), z.u);
       product(false, true, z.s, z.u, z.d, 1.0f, d_out.data() + at, row_q, v.data() + from, row_k,
               0.0f, grad.data(), z.u);
-      flash_backward_rows(log_sums.data() + (n * z.a + h) * z.s, out.data() + at,
-                          d_out.data() + at, z.s, z.u, z.d, row_q, op.causal, probs.data(),
-                          grad.data());
+      flash_backward_rows(log_sums.data() + (n * z.a + h) * z.s, out.data() + at, d_out.data() + at,
+                          z.s, z.u, z.d, row_q, op.causal, probs.data(), grad.data());
       product(true, false, z.u, z.d, z.s, 1.0f, probs.data(), z.u, d_out.data() + at, row_q, beta,
               dv.data() + from, row_k);
       product(false, false, z.s, z.d, z.u, z.scale(), grad.data(), z.u, k.data() + from, row_k,
