@@ -122,9 +122,8 @@ std::vector<Ran> by_end(const Session& session, const Plan& given) {
   for (Ran& r : ran) {
     const Program& copy = session.plan.program_of(r.rank);
     const Program& program = given.program_of(r.rank);
-    r.instruction =
-        r.body < 0 ? program.prologue.data() + (r.instruction - copy.prologue.data())
-                   : program.body.data() + (r.instruction - copy.body.data());
+    r.instruction = r.body < 0 ? program.prologue.data() + (r.instruction - copy.prologue.data())
+                               : program.body.data() + (r.instruction - copy.body.data());
   }
   std::stable_sort(ran.begin(), ran.end(),
                    [](const Ran& a, const Ran& b) { return a.end < b.end; });
@@ -179,6 +178,18 @@ std::optional<Infeasible> host_obstacle(const Plan& plan, Bytes limit) {
                                 : "the host executor has no dropout",
                       {},
                       undefined ? "a transformer without opaque layers" : "dropout 0"};
+  }
+  constexpr std::size_t kThreads = 256;
+  std::size_t threads = plan.ranks.size();
+  for (const Rank& rank : plan.ranks) {
+    threads += plan.programs[rank.program.value].streams.size();
+  }
+  if (threads > kThreads) {
+    return Infeasible{"the host executor would start " + std::to_string(threads) +
+                          " threads, one for each host and stream; it starts at most " +
+                          std::to_string(kThreads),
+                      {},
+                      "fewer ranks (layout.dp, layout.pp, layout.tp)"};
   }
   const Bytes needed = host_bytes(plan);
   if (needed <= limit) return std::nullopt;

@@ -151,9 +151,8 @@ void flash_backward(const Op& op, const HostTask& task) {
               0.0f, probs.data(), z.u);
       product(false, true, z.s, z.u, z.d, 1.0f, d_out.data() + at, row_q, v.data() + from, row_k,
               0.0f, grad.data(), z.u);
-      flash_backward_rows(log_sums.data() + (n * z.a + h) * z.s, out.data() + at,
-                          d_out.data() + at, z.s, z.u, z.d, row_q, op.causal, probs.data(),
-                          grad.data());
+      flash_backward_rows(log_sums.data() + (n * z.a + h) * z.s, out.data() + at, d_out.data() + at,
+                          z.s, z.u, z.d, row_q, op.causal, probs.data(), grad.data());
       product(true, false, z.u, z.d, z.s, 1.0f, probs.data(), z.u, d_out.data() + at, row_q, beta,
               dv.data() + from, row_k);
       product(false, false, z.s, z.d, z.u, z.scale(), grad.data(), z.u, k.data() + from, row_k,
@@ -264,11 +263,29 @@ bool plain_elementwise(const Op& op, const HostTask& task) {
   return true;
 }
 
-void squares(const Op& op, const HostTask& task) {
-  const Floats x(task.reads.at(0), true), sum(task.writes.at(0), op.accumulate);
+/// A view without gaps.
+bool one_range(const View& view) { return view.rows <= 1 || view.ld == view.cols; }
+
+/// Elements whose square another rank adds to the norm are left out.
+void squares(const interpreted::RankState& rank, const Op& op, const HostTask& task) {
+  const HostOperand& operand = task.reads.at(0);
+  const Floats x(operand, true), sum(task.writes.at(0), op.accumulate);
   need(x.size() == op.dims[0] && sum.size() == 1, "operands of a sum do not fit its dims");
   const double before = op.accumulate ? static_cast<double>(*sum.data()) : 0.0;
-  *sum.data() = static_cast<float>(before + sum_of_squares(x.data(), x.size()));
+  const std::int64_t size = interpreted::element_bytes(operand.view.dtype);
+  const std::int64_t first = operand.view.offset * size;
+  double all = before;
+  std::int64_t next = 0;  // element after the last one that was left out
+  const auto& elsewhere = rank.counted_elsewhere;
+  for (auto at = elsewhere.lower_bound({operand.view.buffer, first});
+       at != elsewhere.end() && at->buffer == operand.view.buffer; ++at) {
+    const std::int64_t element = (at->byte - first) / size;
+    if (element >= x.size()) break;
+    if (element > next) all += sum_of_squares(x.data() + next, element - next);
+    next = element + 1;
+  }
+  all += sum_of_squares(x.data() + next, x.size() - next);
+  *sum.data() = static_cast<float>(all);
   sum.store_back();
 }
 
@@ -327,8 +344,8 @@ void run_kernel(const interpreted::World& world, const interpreted::RankState& r
   if (op.kind == OpKind::Decode) return decode(op, task);
   if (plain_copy(op, task)) return;
   if (run_pointwise(op, task, world.member(rank, op.slot))) return;
-  if (op.kind == OpKind::SumOfSquares && rank.counted_elsewhere.empty()) {
-    return squares(op, task);
+  if (op.kind == OpKind::SumOfSquares && one_range(task.reads.at(0).view)) {
+    return squares(rank, op, task);
   }
   const bool elementwise = op.kind == OpKind::Zero || op.kind == OpKind::Add;
   if (elementwise && plain_elementwise(op, task)) return;

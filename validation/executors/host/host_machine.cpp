@@ -347,8 +347,7 @@ void HostDevice::run_task(std::uint8_t stream, HostMachine::Actor& actor, int bo
 
 void HostDevice::launch(std::uint8_t stream, HostTask task) {
   push(stream, [this, stream, task = std::move(task)](HostMachine::Actor& actor) {
-    run_task(stream, actor, task.body, {task.instruction},
-             [&] { machine_.kernel(actor, task); });
+    run_task(stream, actor, task.body, {task.instruction}, [&] { machine_.kernel(actor, task); });
   });
 }
 

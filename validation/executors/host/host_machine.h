@@ -30,13 +30,13 @@ struct Link {
 };
 
 struct HostOptions {
-  int bodies = 3;             // the first warms caches and is not counted
-  double time_out_s = 60;     // nothing on the machine has ended for so long: report who waits
-  Link collectives{};         // of one communicator, by the bytes a ring moves per member
-  Link messages{};            // of one ordered pair of ranks
-  Link copies{};              // between two arenas of a rank, in one direction
+  int bodies = 3;          // the first warms caches and is not counted
+  double time_out_s = 60;  // nothing on the machine has ended for so long: report who waits
+  Link collectives{};      // of one communicator, by the bytes a ring moves per member
+  Link messages{};         // of one ordered pair of ranks
+  Link copies{};           // between two arenas of a rank, in one direction
   std::function<bool(double)> progress{};  // part done; false cancels. Called by run()'s thread
-  double time_limit_s = 0;    // wall clock of all bodies; 0: none
+  double time_limit_s = 0;                 // wall clock of all bodies; 0: none
   /// Called before each task, on the thread of its stream. For tests of what goes wrong.
   std::function<void(RankId, const Instruction&)> before_task{};
   bool poison = false;        // fresh memory holds NaN
@@ -146,7 +146,7 @@ class HostMachine {
   std::map<std::uint32_t, Clock::time_point> group_free_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Clock::time_point> pair_free_;
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Clock::time_point> copy_free_;
-  std::map<int, std::size_t> met_;  // by body
+  std::map<int, std::size_t> met_;     // by body
   std::array<std::size_t, 2> left_{};  // by Who
   std::vector<Ran> ran_;
   std::optional<Deadlock> deadlock_;

@@ -51,9 +51,7 @@ MemoryPool::MemoryPool(bool poison) : store_(std::make_shared<Chunk::Store>()) {
   store_->poison = poison;
 }
 
-HostMemory MemoryPool::allocate(std::int64_t bytes) {
-  return HostMemory(new Chunk(bytes, store_));
-}
+HostMemory MemoryPool::allocate(std::int64_t bytes) { return HostMemory(new Chunk(bytes, store_)); }
 
 std::int64_t MemoryPool::peak_bytes() const {
   const std::lock_guard lock(store_->mutex);
@@ -101,9 +99,8 @@ struct Bf16 {
   explicit Bf16(double value) {
     const auto single = static_cast<float>(value);
     const auto word = std::bit_cast<std::uint32_t>(single);
-    bits = static_cast<std::uint16_t>(std::isnan(single)
-                                          ? word >> 16 | 0x40u
-                                          : (word + 0x7fffu + (word >> 16 & 1u)) >> 16);
+    bits = static_cast<std::uint16_t>(
+        std::isnan(single) ? word >> 16 | 0x40u : (word + 0x7fffu + (word >> 16 & 1u)) >> 16);
   }
 };
 
