@@ -12,7 +12,7 @@ readonly PACKAGES=(
   libsimgrid-dev libboost-dev libboost-graph-dev libboost-iostreams-dev
   nlohmann-json3-dev libvalijson-dev libcli11-dev libfmt-dev libsimdjson-dev
   libceres-dev
-  # matrix products of the real layers
+  # matrix products of the real layers and of runs on the processor
   libopenblas-dev
   # gputwin sweep over the processes of an MPI job
   libboost-mpi-dev openmpi-bin

@@ -143,6 +143,15 @@ bool ConstantsFile::has(const std::string& pointer) const {
   return document_->root.contains(Json::json_pointer(pointer));
 }
 
+std::vector<std::string> ConstantsFile::keys(const std::string& pointer) const {
+  std::vector<std::string> names;
+  if (!has(pointer)) return names;
+  const Json& node = document_->root.at(Json::json_pointer(pointer));
+  if (!node.is_object()) fail(pointer, "is not a group", "write {\"name\": ...}");
+  for (const auto& [key, child] : node.items()) names.push_back(key);
+  return names;
+}
+
 Constant ConstantsFile::constant(const std::string& pointer, const std::string& value_key) {
   const std::string shape = value_key == "value"
                                 ? R"({"value": 1.0, "source": "...", "kind": "assumed"})"

@@ -48,6 +48,8 @@ class ConstantsFile {
   std::vector<double> numbers(const std::string& pointer, Range range = Range::Any);
   std::string text(const std::string& pointer);
   bool has(const std::string& pointer) const;
+  /// Keys of the group at `pointer`, sorted; none if there is no such group.
+  std::vector<std::string> keys(const std::string& pointer) const;
   void finish() const;
 
   const std::vector<Constant>& constants() const { return constants_; }

@@ -162,6 +162,15 @@ DeviceMemoryParameters read_memory(ConstantsFile& file) {
   return m;
 }
 
+// A computer that runs plans itself (processor/processor.h): no architecture of a GPU.
+void read_computer(ConstantsFile& file, Device& device) {
+  read_peaks(file, device);
+  device.sms = 1;
+  device.memory = mebibytes(file.number("/memory_GiB") * 1024.0);
+  device.processor = read_processor(file);
+  device.interference.compute_slowdown = device.processor->shared_core;
+}
+
 }  // namespace
 
 std::string_view to_string(Architecture architecture) {
@@ -207,6 +216,12 @@ Device load_device(const std::filesystem::path& path) {
   if (device.name != path.stem().string()) {
     throw InputError(path.string(), "/name", device.name, "is not the file's name",
                      "write " + path.stem().string());
+  }
+  if (file.has("/processor")) {
+    read_computer(file, device);
+    file.finish();
+    device.constants = file.constants();
+    return device;
   }
   device.architecture = architecture_of(path.string(), file.text("/architecture"));
   device.sms = static_cast<std::int32_t>(file.number("/sms"));

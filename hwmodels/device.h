@@ -14,6 +14,7 @@
 #include "hwmodels/constants_file.h"
 #include "hwmodels/kernels/library.h"
 #include "hwmodels/kernels/residual.h"
+#include "hwmodels/processor/processor.h"
 #include "sim/core/job.h"
 #include "sim/core/units.h"
 
@@ -124,6 +125,8 @@ struct Device {
   CollectiveCurves collectives;  // measured by nccl-tests in one node; empty unless attached
   InterferenceParameters interference{};
   DeviceMemoryParameters device_memory{};
+  /// What plans cost on the host executor; then nothing above but memory and peaks has a meaning.
+  std::optional<Processor> processor;
   /// Kernels of libraries by kind; those without constants are not known. Corrections are not
   /// loaded with the device but by attach_corrections.
   std::array<LibraryModel, kLibraryKernels> library{};

@@ -76,11 +76,13 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
   const std::vector<std::string> known = list_devices(data / "devices");
   const Cluster& cluster = topology.cluster();
   for (const std::string& name : cluster.device_kinds()) {
-    if (!std::binary_search(known.begin(), known.end(), name)) {
+    const bool file = std::filesystem::path(name).extension() == ".json";
+    if (!file && !std::binary_search(known.begin(), known.end(), name)) {
       throw InputError(cluster.name, "/device", name, "is not a known device",
                        "nearest: " + nearest_name(name, known));
     }
-    devices_.push_back(load_device(data / "devices" / (name + ".json")));
+    devices_.push_back(
+        load_device(file ? std::filesystem::path(name) : data / "devices" / (name + ".json")));
     attach_gemm_corrections(devices_.back(), data / "residuals");
     for (const NodeGroup& group : cluster.groups) {
       if (group.type.device != name) continue;
@@ -105,7 +107,7 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
   }
   for (const Device& device : devices_) {
     const AttentionRate& rate = device.attention.kernels[static_cast<std::size_t>(job.attention)];
-    if (!is_flash(job.attention) || rate.forward.value > 0) continue;
+    if (device.processor || !is_flash(job.attention) || rate.forward.value > 0) continue;
     notes_.push_back(std::string(to_string(job.attention)) + " attention does not run on " +
                      device.name + ": priced as the nearest kernel that does");
   }
@@ -115,6 +117,9 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
   GPUTWIN_CHECK(kind.value < devices_.size(), "device kinds come from the cluster");
   GPUTWIN_CHECK(op.kind < OpKind::AllReduce, "communication and copies are no kernels");
   const Device& device = devices_[kind.value];
+  if (device.processor) {
+    return processor_kernel(*device.processor, *nodes_[kind.value], op, read, written);
+  }
   const Stack& stack = stacks_[kind.value];
   Cost cost;
   double factor = 1.0;
@@ -163,6 +168,9 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
 
 Cost HardwareModel::copy(CopyKind kind, Bytes bytes, bool pinned, GpuId gpu) const {
   const Device& device = devices_[topology_.device_kind(gpu).value];
+  if (device.processor) {
+    return processor_copy(*device.processor, topology_.node_type(gpu), kind, bytes);
+  }
   return copy_cost(device, topology_.node_type(gpu), kind, bytes, pinned);
 }
 
@@ -170,6 +178,10 @@ CollectiveSchedule HardwareModel::collective(OpKind kind, Bytes bytes,
                                              std::span<const GpuId> members) const {
   GPUTWIN_CHECK(!members.empty(), "a communicator has members");
   const DeviceKindId device = topology_.device_kind(members.front());
+  if (const auto& processor = devices_[device.value].processor) {
+    return processor_collective(*processor, topology_.node_type(members.front()), kind, bytes,
+                                static_cast<std::int32_t>(members.size()));
+  }
   CollectiveSchedule schedule = nccl_schedule(nccl_, devices_[device.value], stacks_[device.value],
                                               topology_, kind, bytes, members, forced_);
   if (kind != OpKind::AllToAll || experts_.exchange == 1.0) return schedule;
@@ -186,7 +198,13 @@ Interference HardwareModel::interference(DeviceKindId kind) const {
   return {devices_[kind.value].interference.compute_slowdown};
 }
 
-HostCost HardwareModel::host(DeviceKindId kind) const { return stacks_[kind.value].host; }
+HostCost HardwareModel::host(DeviceKindId kind) const {
+  HostCost host = stacks_[kind.value].host;
+  if (const auto& processor = devices_[kind.value].processor) {
+    host.launch = host.collective_launch = processor->issue;
+  }
+  return host;
+}
 
 MemoryCost HardwareModel::memory(DeviceKindId kind,
                                  std::span<const std::int32_t> communicators) const {

@@ -67,10 +67,11 @@ std::string source_of(const FamilyFit& fit) {
 }  // namespace
 
 std::string calibrated_device(const std::filesystem::path& start,
-                              const std::vector<FamilyFit>& fits) {
+                              const std::vector<FamilyFit>& fits, const std::string& name) {
   std::ifstream in(start);
   if (!in) throw InputError(start.string(), "", "", "cannot be read", "name a device file");
   Json root = Json::parse(in);
+  if (!name.empty()) root["name"] = name;
   for (const FamilyFit& fit : fits) {
     for (const FamilyFit::Number& number : fit.numbers) {
       Json constant;
@@ -80,7 +81,7 @@ std::string calibrated_device(const std::filesystem::path& start,
         constant["value"] = number.values.front();
       }
       constant["source"] = source_of(fit);
-      constant["kind"] = "fitted";
+      constant["kind"] = fit.measured ? "measured" : "fitted";
       root[Json::json_pointer(number.pointer)] = std::move(constant);
     }
     for (const auto& [pointer, text] : fit.texts) root[Json::json_pointer(pointer)] = text;

@@ -11,9 +11,11 @@ namespace gputwin {
 
 /// The text of the device file `start` with the numbers of `fits` in place, each with kind fitted
 /// and a source that names its tables, rows and errors. Keys that "like" takes from another file
-/// stay there unless a fit replaced them.
+/// stay there unless a fit replaced them. `name` replaces the name of the device,
+/// unless it is empty.
 std::string calibrated_device(const std::filesystem::path& start,
-                              const std::vector<FamilyFit>& fits);
+                              const std::vector<FamilyFit>& fits,
+                              const std::string& name = "");
 
 /// A page on one device: for each group rows, errors in and out of the fit, range, libraries and
 /// `date` ("2026-12-02", printed as it is).

@@ -45,12 +45,12 @@ double rounded(double value) {
   return std::strtod(text, nullptr);
 }
 
-std::vector<double> least_squares(std::span<const Parameter> parameters, std::size_t rows,
+std::vector<double> least_squares(std::span<const FreeConstant> parameters, std::size_t rows,
                                   const LogErrors& errors, double scale, int iterations) {
   GPUTWIN_CHECK(!parameters.empty() && rows >= parameters.size(),
                 "a fit has more rows than unknowns");
   std::vector<double> x;
-  for (const Parameter& p : parameters) x.push_back(std::clamp(p.start, p.low, p.high));
+  for (const FreeConstant& p : parameters) x.push_back(std::clamp(p.start, p.low, p.high));
   const Residuals residuals{errors, parameters.size(), rows, scale};
   auto* cost = new ceres::DynamicNumericDiffCostFunction<Residuals>(new Residuals(residuals));
   cost->AddParameterBlock(static_cast<int>(parameters.size()));

@@ -13,7 +13,7 @@
 namespace gputwin {
 
 /// A constant that a fit may move.
-struct Parameter {
+struct FreeConstant {
   double start = 0, low = 0, high = 0;
 };
 
@@ -25,7 +25,7 @@ using LogErrors = std::function<void(std::span<const double> values, std::span<d
 /// rho is SoftLOne at `scale`: squares up to errors of that size, linear beyond, so that odd rows
 /// pull little. Solved with Ceres (Levenberg-Marquardt, dense QR, numeric differences, one thread):
 /// equal input gives equal output.
-std::vector<double> least_squares(std::span<const Parameter> parameters, std::size_t rows,
+std::vector<double> least_squares(std::span<const FreeConstant> parameters, std::size_t rows,
                                   const LogErrors& errors, double scale = 0.1,
                                   int iterations = 100);
 
@@ -53,6 +53,7 @@ struct FamilyFit {
   FitErrors inside, outside;  // rows of the fit, and rows kept out of it
   std::string range;          // of the shapes it rests on, in words
   std::string tables;         // names of the formats its rows come from
+  bool measured = false;      // its numbers are medians of measured values, not fitted ones
 };
 
 /// Fits one group of constants of `start` (the device as it is) to those of `samples` that are its

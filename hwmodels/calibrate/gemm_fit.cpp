@@ -39,8 +39,8 @@ constexpr std::array<const char*, 7> kKeys{"start_up_us",  "tile_efficiency",   
                                            "k_overhead",   "memory_efficiency", "norm_exponent",
                                            "split_cost_us"};
 
-const std::vector<Parameter> kStart{{3, 0.3, 15},  {0.9, 0.2, 1},  {1.0, 0.3, 5}, {50, 0, 500},
-                                    {0.8, 0.2, 1}, {2.5, 1.0, 10}, {2, 0, 15}};
+const std::vector<FreeConstant> kStart{{3, 0.3, 15},  {0.9, 0.2, 1},  {1.0, 0.3, 5}, {50, 0, 500},
+                                       {0.8, 0.2, 1}, {2.5, 1.0, 10}, {2, 0, 15}};
 
 using Rows = std::vector<const Sample*>;
 

@@ -91,10 +91,10 @@ LibraryModel fitted_constants(const std::vector<Row>& rows, const LibraryModel& 
       out[i] = std::log(corrected_time(model, used[i]->estimate) / used[i]->sample->time.value);
     }
   };
-  const std::array<Parameter, 3> parameters{
-      Parameter{start.known() ? start.start_up.value * 1e6 : 5.0, 0.1, 200.0},
-      Parameter{start.known() ? start.compute_efficiency : 0.5, 0.005, 2.0},
-      Parameter{start.known() ? start.memory_efficiency : 0.7, 0.01, 10.0}};
+  const std::array<FreeConstant, 3> parameters{
+      FreeConstant{start.known() ? start.start_up.value * 1e6 : 5.0, 0.1, 200.0},
+      FreeConstant{start.known() ? start.compute_efficiency : 0.5, 0.005, 2.0},
+      FreeConstant{start.known() ? start.memory_efficiency : 0.7, 0.01, 10.0}};
   return model_of(least_squares(parameters, used.size(), errors, 0.3, 60));
 }
 

@@ -366,12 +366,16 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   PreparedRun& prepared = std::get<PreparedRun>(outcome);
 
   make_free(prepared.plan, what_if.without);
+  if (request.obstacle) {
+    if (auto obstacle = request.obstacle(prepared.plan)) return std::move(*obstacle);
+  }
 
   TraceFile trace(request, scenario, prepared.plan, topology, costs,
                   traced_ranks(prepared.plan, request.trace_ranks));
   EventSink* sink = trace.sink(request.sink);
-  ExecutionOutcome executed =
-      executor_of(request.executor)->run(prepared.plan, priced, topology, request.options, sink);
+  const std::unique_ptr<Executor> simulator = executor_of(request.executor);
+  Executor& executor = request.machine != nullptr ? *request.machine : *simulator;
+  ExecutionOutcome executed = executor.run(prepared.plan, priced, topology, request.options, sink);
   if (auto* deadlock = std::get_if<Deadlock>(&executed)) return std::move(*deadlock);
   const bool cancelled = std::holds_alternative<Cancelled>(executed);
   if (!request.address_map.empty() && !cancelled) {
@@ -389,11 +393,15 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   if (contains(what_if.without, Mechanism::Bubble)) remove_bubble(result.execution);
   result.memory = std::move(prepared.memory);
   add_rates(scenario, costs, topology, prepared.plan, result);
-  const Uncertainty interval =
-      uncertainty(prepared.plan, result.execution, priced, topology, costs.stack_deviation());
-  result.low = interval.low;
-  result.high = interval.high;
-  result.extrapolated = interval.extrapolated;
+  if (request.machine != nullptr) {
+    result.low = result.high = to_seconds(result.execution.iteration);  // measured
+  } else {
+    const Uncertainty interval =
+        uncertainty(prepared.plan, result.execution, priced, topology, costs.stack_deviation());
+    result.low = interval.low;
+    result.high = interval.high;
+    result.extrapolated = interval.extrapolated;
+  }
   result.warnings = std::move(prepared.warnings);
   if (!fitted.empty()) result.warnings.push_back(std::move(fitted));
   result.offload = offload_figures(prepared.plan, result.execution, costs, topology);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -19,10 +21,15 @@ enum class ExecutorKind : std::uint8_t { Simgrid, Reference };
 struct RunRequest {
   ExecutorKind executor = ExecutorKind::Simgrid;
   RunOptions options{};
-  EventSink* sink = nullptr;     // progress, or null
-  std::filesystem::path trace;   // empty: none
-  std::size_t trace_ranks = 64;  // at most this many ranks are written
+  EventSink* sink = nullptr;          // progress, or null
+  std::filesystem::path trace;        // empty: none
+  std::size_t trace_ranks = 64;       // at most this many ranks are written
   std::filesystem::path address_map;  // empty: none; a picture of the first stage's memory
+  /// Runs the plan in place of a simulator: a real machine. What is predicted about passes and
+  /// memory stays predicted.
+  Executor* machine = nullptr;
+  /// Why `machine` cannot run a plan, if so; or empty.
+  std::function<std::optional<Infeasible>(const Plan&)> obstacle{};
   bool fit = false;  // change a job that does not fit so that it does
 };
 

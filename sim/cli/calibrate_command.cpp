@@ -7,6 +7,7 @@
 #include "hwmodels/calibrate/fit.h"
 #include "hwmodels/calibrate/gemm_fit.h"
 #include "hwmodels/calibrate/library_fit.h"
+#include "hwmodels/calibrate/processor_fit.h"
 #include "sim/app/data_directory.h"
 #include "sim/cli/commands.h"
 #include "sim/core/error.h"
@@ -98,10 +99,29 @@ int calibrate_all(const Options& o) {
   }
   for (const auto& [device, families] : fits) {
     const std::filesystem::path path = folder / "devices" / (device + ".json");
-    write_whole(path.string(), calibrated_device(path, families));
+    write_whole(path.string(), calibrated_device(path, families, device));
     fmt::print("{}\n", model_card(device, families, table_names(o.files), today()));
   }
   return kDone;
+}
+
+std::vector<FamilyFit> device_fits(const Options& o, const Device& device) {
+  const std::vector<Sample> samples = samples_of(o, device.name);
+  std::vector<FamilyFit> fits;
+  for (const Family& family : families()) {
+    const bool wanted =
+        o.only.empty() || std::find(o.only.begin(), o.only.end(), family.name) != o.only.end();
+    if (!wanted) continue;
+    if (std::optional<FamilyFit> fit = family.fit(samples, device)) fits.push_back(std::move(*fit));
+  }
+  return fits;
+}
+
+// A computer that runs plans itself, from the tables of its probes.
+std::vector<FamilyFit> processor_fits(const Options& o) {
+  std::vector<CsvTable> tables;
+  for (const std::string& file : o.files) tables.push_back(CsvTable::read(file));
+  return fit_processor(tables);
 }
 
 int calibrate(const Options& o) {
@@ -111,14 +131,13 @@ int calibrate(const Options& o) {
   }
   const std::filesystem::path start = device_path(o.device);
   Device device = load_device(start);
-  attach_corrections(device, data_directory() / "hwmodels" / "residuals");
-  const std::vector<Sample> samples = samples_of(o, device.name);
   std::vector<FamilyFit> fits;
-  for (const Family& family : families()) {
-    const bool wanted =
-        o.only.empty() || std::find(o.only.begin(), o.only.end(), family.name) != o.only.end();
-    if (!wanted) continue;
-    if (std::optional<FamilyFit> fit = family.fit(samples, device)) fits.push_back(std::move(*fit));
+  if (device.processor) {
+    fits = processor_fits(o);
+    if (!o.out.empty()) device.name = std::filesystem::path(o.out).stem().string();
+  } else {
+    attach_corrections(device, data_directory() / "hwmodels" / "residuals");
+    fits = device_fits(o, device);
   }
   if (fits.empty()) {
     throw InputError(table_names(o.files), "", "",
@@ -126,7 +145,7 @@ int calibrate(const Options& o) {
                      "give tables that name this device; spellings: hwmodels/device_aliases.json");
   }
   const std::string card = model_card(device.name, fits, table_names(o.files), today());
-  if (!o.out.empty()) write_whole(o.out, calibrated_device(start, fits));
+  if (!o.out.empty()) write_whole(o.out, calibrated_device(start, fits, device.name));
   if (!o.card.empty()) write_whole(o.card, card);
   fmt::print("{}", card);
   return kDone;

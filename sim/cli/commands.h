@@ -21,6 +21,8 @@ Action add_validate_cases(CLI::App& validate);
 Action add_validate_curves(CLI::App& validate);
 Action add_validate_ops(CLI::App& validate);
 Action add_validate_convergence(CLI::App& validate);
+Action add_validate_host(CLI::App& validate);
+Action add_probes(CLI::App& app);
 Action add_memory(CLI::App& app);
 Action add_search(CLI::App& app);
 Action add_calibrate(CLI::App& app);

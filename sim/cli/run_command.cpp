@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 
@@ -17,6 +18,7 @@
 #include "sim/cli/heap_count.h"
 #include "sim/cli/ipc.h"
 #include "sim/core/error.h"
+#include "validation/executors/host/host_executor.h"
 
 namespace gputwin::cli {
 namespace {
@@ -27,6 +29,8 @@ struct Options {
   std::string scenario, out, trace, fold = "auto", executor = "simgrid", advance = "run-ahead";
   std::vector<std::string> sets, plugins;
   double time_limit = 0;
+  int repeats = 5;                            // of --executor host
+  double link_rate = 0, link_latency_us = 0;  // likewise; GB/s
   bool json = false, ascii = false, ipc = false;
 };
 
@@ -88,8 +92,36 @@ void check_trace_name(const std::string& trace) {
                    "end the name in .json or .json.gz for Perfetto, .gtr for gputwin-gui");
 }
 
+executors::HostOptions host_options(const Options& options) {
+  const executors::Link link{BytesPerSecond(options.link_rate * 1e9),
+                             Seconds(options.link_latency_us * 1e-6)};
+  executors::HostOptions host;
+  host.bodies = options.repeats + 1;
+  host.collectives = host.messages = host.copies = link;
+  return host;
+}
+
+/// What a run on this computer yields that no prediction has.
+std::string host_line(const executors::HostValues& values, const Options& options) {
+  const auto [least, most] =
+      std::minmax_element(values.iterations.begin(), values.iterations.end());
+  return fmt::format(
+      "ran for real on the processor of this computer: median of {} iterations of {:.6f} to {:.6f} "
+      "s after one that warms up; loss {:.6f}; {} bytes in use at most; MFU and memory are those "
+      "of "
+      "the cluster's GPUs",
+      options.repeats, to_seconds(*least).value, to_seconds(*most).value, values.loss,
+      values.peak.value);
+}
+
 int simulate(const Options& options) {
   check_trace_name(options.trace);
+  if (options.executor == "cuda") {
+    throw InputError("--executor", "", "cuda",
+                     "cannot run plans: GPU calls and kernels are built and checked by "
+                     "validation/device_check.sh, a device for whole plans is not",
+                     "use host, simgrid or reference");
+  }
   const auto start = std::chrono::steady_clock::now();
   Scenario scenario =
       load_scenario(options.scenario, options.sets, {data_directory() / "scenarios"});
@@ -100,6 +132,13 @@ int simulate(const Options& options) {
   ipc::Progress lines(cancelled);
   RunRequest request = request_of(options);
   request.sink = options.ipc ? static_cast<EventSink*>(&lines) : &progress;
+  executors::HostExecutor host(host_options(options));
+  if (options.executor == "host") {
+    request.machine = &host;
+    request.obstacle = [](const Plan& plan) {
+      return executors::host_obstacle(plan, executors::host_memory_limit());
+    };
+  }
   RunOutcome outcome = run(scenario, request);
   if (options.ipc && !std::holds_alternative<RunResult>(outcome)) return ipc::say_why_not(outcome);
   if (const auto* infeasible = std::get_if<Infeasible>(&outcome))
@@ -110,6 +149,7 @@ int simulate(const Options& options) {
     return kBoundBreached;
   }
   RunResult& result = std::get<RunResult>(outcome);
+  if (request.machine != nullptr) result.warnings.push_back(host_line(host.values(), options));
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   result.execution.engine.peak_rss_bytes = usage.ru_maxrss * std::int64_t{1024};
@@ -155,9 +195,22 @@ Action add_run(CLI::App& app) {
       ->check(CLI::IsMember({"auto", "off"}))
       ->capture_default_str();
   command
-      ->add_option("--executor", o->executor, "simgrid, or reference (longest path, no contention)")
-      ->check(CLI::IsMember({"simgrid", "reference"}))
+      ->add_option("--executor", o->executor,
+                   "simgrid; reference (longest path, no contention); host (for real, on this "
+                   "computer's processor)")
+      ->check(CLI::IsMember({"simgrid", "reference", "host", "cuda"}))
       ->capture_default_str();
+  command->add_option("--repeats", o->repeats, "Iterations that --executor host measures")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command
+      ->add_option("--link-rate", o->link_rate,
+                   "GB/s that links of --executor host are slowed to; 0: as fast as memory")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--link-latency", o->link_latency_us,
+                   "Microseconds that a transfer of --executor host takes besides")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--advance", o->advance, "run-ahead, or calendar (slower, same result)")
       ->check(CLI::IsMember({"run-ahead", "calendar"}))
       ->capture_default_str();

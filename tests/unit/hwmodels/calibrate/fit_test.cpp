@@ -23,7 +23,7 @@ TEST(LeastSquares, FindsTheLineThroughRowsOfWhichSomeAreOdd) {
   const auto errors = [&](std::span<const double> p, std::span<double> out) {
     for (std::size_t i = 0; i < x.size(); ++i) out[i] = std::log((p[0] + p[1] * x[i]) / t[i]);
   };
-  const std::vector<Parameter> parameters{{1.0, 0.01, 100.0}, {1.0, 0.01, 100.0}};
+  const std::vector<FreeConstant> parameters{{1.0, 0.01, 100.0}, {1.0, 0.01, 100.0}};
   const std::vector<double> found = least_squares(parameters, x.size(), errors, 0.01);
   // SoftLOne pulls each of the 10 odd rows with weight 0.01 against 90 exact ones: a few permille.
   EXPECT_NEAR(found[0], 3.0, 0.06);
@@ -36,7 +36,7 @@ TEST(LeastSquares, KeepsToItsBounds) {
   const auto errors = [](std::span<const double> p, std::span<double> out) {
     for (double& e : out) e = std::log(p[0] / 9.0);
   };
-  const std::vector<Parameter> parameters{{1.0, 0.5, 4.0}};
+  const std::vector<FreeConstant> parameters{{1.0, 0.5, 4.0}};
   EXPECT_NEAR(least_squares(parameters, 5, errors)[0], 4.0, 1e-5);
 }
 

@@ -1,7 +1,7 @@
 // What collectives do to numbers. Sums run in member order.
 #include <algorithm>
 
-#include "tests/support/interpreter_state.h"
+#include "validation/executors/interpreter/interpreter_state.h"
 
 namespace gputwin::interpreted {
 

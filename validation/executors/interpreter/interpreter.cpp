@@ -1,11 +1,11 @@
 // Hosts, streams, events, matching and memory of the interpreted machine.
-#include "tests/support/interpreter.h"
+#include "validation/executors/interpreter/interpreter.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "tests/support/interpreter_state.h"
+#include "validation/executors/interpreter/interpreter_state.h"
 
 namespace gputwin {
 namespace interpreted {

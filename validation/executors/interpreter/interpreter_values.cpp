@@ -4,7 +4,7 @@
 #include <cmath>
 #include <optional>
 
-#include "tests/support/interpreter_state.h"
+#include "validation/executors/interpreter/interpreter_state.h"
 
 namespace gputwin {
 
@@ -359,29 +359,6 @@ class Assembly {
   std::map<std::string, std::vector<bool>> filled_;
 };
 
-/// Sum over data- and context-parallel ranks; ranks that share their tokens hold copies of one
-/// loss.
-double total_loss(const World& world) {
-  std::map<std::pair<std::int64_t, std::int64_t>, double> by_data;
-  for (const RankState& rank : world.ranks) {
-    const Program& program = world.plan.program_of(rank.id);
-    if (!program.loss.valid()) continue;
-    std::pair<std::int64_t, std::int64_t> data{0, 0};
-    for (const Input& input : program.inputs) {
-      if (!input.targets) continue;
-      data = {world.data_index(rank, input), world.member(rank, input.cp_slot)};
-    }
-    const double loss = block_of(rank, world, program.loss)->at_byte(0);
-    const auto [found, added] = by_data.try_emplace(data, loss);
-    if (!added && std::abs(found->second - loss) > 1e-9 * (1.0 + std::abs(loss))) {
-      throw Fault("ranks that share their data disagree on the loss");
-    }
-  }
-  double total = 0.0;
-  for (const auto& [data, loss] : by_data) total += loss;
-  return total;
-}
-
 }  // namespace
 
 void set_initial_values(World& world) {
@@ -420,6 +397,29 @@ void share_out_norm(World& world) {
       }
     }
   }
+}
+
+/// Sum over data- and context-parallel ranks; ranks that share their tokens hold copies of one
+/// loss.
+double total_loss(const World& world) {
+  std::map<std::pair<std::int64_t, std::int64_t>, double> by_data;
+  for (const RankState& rank : world.ranks) {
+    const Program& program = world.plan.program_of(rank.id);
+    if (!program.loss.valid()) continue;
+    std::pair<std::int64_t, std::int64_t> data{0, 0};
+    for (const Input& input : program.inputs) {
+      if (!input.targets) continue;
+      data = {world.data_index(rank, input), world.member(rank, input.cp_slot)};
+    }
+    const double loss = block_of(rank, world, program.loss)->at_byte(0);
+    const auto [found, added] = by_data.try_emplace(data, loss);
+    if (!added && std::abs(found->second - loss) > 1e-9 * (1.0 + std::abs(loss))) {
+      throw Fault("ranks that share their data disagree on the loss");
+    }
+  }
+  double total = 0.0;
+  for (const auto& [data, loss] : by_data) total += loss;
+  return total;
 }
 
 Results read_out(const World& world) {

@@ -1,0 +1,326 @@
+// Plans run for real on this computer: their numbers are those of the interpreter, what goes wrong
+// ends with a report, and links take at least the time that their rate allows.
+#include "validation/executors/host/host_executor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+#include "strategies/offload/strategies.h"
+#include "tests/support/interpreter.h"
+#include "tests/unit/strategies/worlds.h"
+
+namespace gputwin::executors {
+namespace {
+
+constexpr int kBodies = 2;
+
+Job single_job(std::int64_t batch, AttentionKernel attention = AttentionKernel::Unfused) {
+  Job job = tiny_job(batch);
+  job.attention = attention;
+  job.precision.compute = job.precision.params = job.precision.grads = DType::F32;
+  return job;
+}
+
+Layout one_rank() {
+  Layout l;
+  l.schedule = Schedule::None;
+  l.micro_batch = 2;
+  return l;
+}
+
+InterpretOptions same_values() {
+  InterpretOptions values;
+  values.generic_constants = true;
+  values.bodies = kBodies;
+  values.adam_epsilon = 1e-2;  // rounding of gradients near 0 does not turn into whole steps
+  return values;
+}
+
+HostOptions quick() {
+  HostOptions options;
+  options.bodies = kBodies;
+  options.time_out_s = 20;
+  options.poison = true;
+  options.values = same_values();
+  return options;
+}
+
+/// Loss of the last of kBodies bodies, so that the optimizer's step of the first counts.
+double host_loss(const Plan& plan, const HostOptions& options = quick()) {
+  EXPECT_FALSE(host_obstacle(plan, host_memory_limit()));
+  HostExecutor executor(options);
+  const ExecutionOutcome outcome = executor.run(plan, nullptr);
+  EXPECT_TRUE(std::holds_alternative<Execution>(outcome));
+  return executor.values().loss;
+}
+
+double true_loss(const Plan& plan) { return interpret(plan, same_values()).loss; }
+
+struct Case {
+  const char* name;
+  Layout layout;
+};
+
+std::vector<Case> layouts() {
+  std::vector<Case> list;
+  const auto add = [&](const char* name, auto change) {
+    Layout l;
+    l.micro_batch = 1;
+    l.bucket_elements = 300;
+    change(l);
+    list.push_back({name, l});
+  };
+  add("tp2", [](Layout& l) { l.tp = 2; });
+  add("tp2 sp", [](Layout& l) { l.tp = 2, l.sp = true; });
+  add("tp2 chunks", [](Layout& l) {
+    l.tp = 2, l.micro_batch = 4;
+    l.chunk_overlap = {.max_chunks = 4, .forward = {2, 2}, .backward = {2, 2}};
+  });
+  add("pp2 1f1b", [](Layout& l) { l.pp = 2, l.schedule = Schedule::OneFOneB; });
+  add("dp2", [](Layout& l) { l.dp = 2; });
+  add("dp2 zero1", [](Layout& l) { l.dp = 2, l.zero = 1; });
+  add("dp2 zero3", [](Layout& l) { l.dp = 2, l.zero = 3; });
+  add("tp2 pp2 dp2", [](Layout& l) { l.tp = l.pp = l.dp = 2; });
+  return list;
+}
+
+// F32 has 24 bits: sums of some hundred terms agree to about 1e-6 of a loss near 3; two steps of
+// Adam carry that on. Limit: 2e-5, and the step itself moves the loss by far more.
+constexpr double kSingle = 2e-5;
+
+TEST(HostRun, LossesAreThoseOfOneRankAndOfTheInterpreter) {
+  const std::pair<Transformer, AttentionKernel> models[] = {
+      {tiny_gpt(), AttentionKernel::Unfused}, {tiny_llama(), AttentionKernel::Flash2}};
+  for (const auto& [model, attention] : models) {
+    const Job job = single_job(8, attention);
+    const double exact = true_loss(plan_of(model, one_rank(), job));
+    EXPECT_NEAR(host_loss(plan_of(model, one_rank(), job)), exact, kSingle) << model.name;
+    for (const Case& c : layouts()) {
+      EXPECT_NEAR(host_loss(plan_of(model, c.layout, job)), exact, kSingle)
+          << model.name << ' ' << c.name;
+    }
+  }
+}
+
+TEST(HostRun, TheFirstStepMovesTheLossMoreThanTheTolerance) {
+  const Plan plan = plan_of(tiny_gpt(), one_rank(), single_job(8));
+  InterpretOptions one = same_values();
+  one.bodies = 1;
+  EXPECT_GT(std::abs(interpret(plan, one).loss - true_loss(plan)), 20 * kSingle);
+}
+
+TEST(HostRun, OffloadedPlansWithBucketsLoseNothing) {
+  const Job job = single_job(8);
+  for (const char* strategy : {"greedy", "zero-offload"}) {
+    Layout l = one_rank();
+    l.bucket_elements = 300;
+    const double exact = true_loss(plan_of(tiny_gpt(), l, job));
+    l.offload = *find_offload_strategy(strategy);
+    l.offload.bucket_elements = 300;
+    HostOptions options = quick();
+    const Plan plan = plan_of(tiny_gpt(), l, job);
+    EXPECT_NEAR(host_loss(plan, options), exact, kSingle) << strategy;
+  }
+}
+
+// Two shards' sums in codes of few bits. The loss is off by what the codec lacks: hardly with 12
+// bits, more with 3, and not by much of itself even then.
+TEST(HostRun, CompressionChangesTheLossByItsErrorOnly) {
+  Layout l;
+  l.tp = 2;
+  l.micro_batch = 2;
+  const Job job = tiny_job(4);  // BF16, which codecs ask for
+  const double exact = host_loss(plan_of(tiny_gpt(), l, job));
+  const auto off_by = [&](std::int32_t bits) {
+    l.compression.forward = l.compression.backward = {CodecKind::Pwq, 1.0, bits, 0};
+    return std::abs(host_loss(plan_of(tiny_gpt(), l, job)) - exact);
+  };
+  const double fine = off_by(12), coarse = off_by(3);
+  EXPECT_LT(fine, 0.02);
+  EXPECT_GT(coarse, fine);
+  EXPECT_LT(coarse, 0.5);
+}
+
+TEST(HostRun, SixteenBitNumbersStayNearTheExactOnes) {
+  Layout l;
+  l.tp = 2;
+  l.micro_batch = 2;
+  const Plan plan = plan_of(tiny_gpt(), l, tiny_job(4));  // BF16 with F32 gradients
+  EXPECT_NEAR(host_loss(plan), true_loss(plan), 0.05);    // 8 bits of mantissa
+}
+
+// ---- what goes wrong ----
+
+Layout two_ranks() {
+  Layout l;
+  l.tp = 2;
+  l.micro_batch = 2;
+  return l;
+}
+
+/// Gives the second rank a program of its own without the last collective of a body.
+Plan without_a_member(Plan plan) {
+  Program lone = plan.program_of(RankId(1));
+  const auto last = std::find_if(lone.body.rbegin(), lone.body.rend(),
+                                 [](const Instruction& i) { return i.kind == Kind::Collective; });
+  lone.body.erase(std::next(last).base());
+  plan.ranks[1].program = ProgramId(static_cast<std::uint32_t>(plan.programs.size()));
+  plan.programs.push_back(std::move(lone));
+  return plan;
+}
+
+TEST(HostRun, AMissingMemberIsReportedWithWhoWaitsForWhom) {
+  HostOptions options = quick();
+  options.time_out_s = 0.5;
+  HostExecutor executor(options);
+  const Plan plan = without_a_member(plan_of(tiny_gpt(), two_ranks(), single_job(4)));
+  const ExecutionOutcome outcome = executor.run(plan, nullptr);
+  const auto* deadlock = std::get_if<Deadlock>(&outcome);
+  ASSERT_NE(deadlock, nullptr);
+  EXPECT_FALSE(executor.values().hung);
+  bool named = false;
+  for (const auto& b : deadlock->ranks) {
+    named |= b.rank == RankId(0) && b.waiting_for.find("rank 1 to join") != std::string::npos;
+  }
+  EXPECT_TRUE(named);
+}
+
+/// Threads of this process.
+std::ptrdiff_t threads() {
+  std::ptrdiff_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    count += entry.exists() ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(HostRun, AKernelThatThrowsEndsTheRunWithItsError) {
+  const Plan plan = plan_of(tiny_gpt(), two_ranks(), single_job(4));
+  const std::ptrdiff_t before = threads();
+  HostOptions options = quick();
+  options.before_task = [](RankId rank, const Instruction& i) {
+    if (rank == RankId(1) && i.kind == Kind::Collective) throw Fault("the wire is cut");
+  };
+  try {
+    HostExecutor(options).run(plan, nullptr);
+    FAIL() << "a run with a broken kernel ended well";
+  } catch (const Fault& fault) {
+    EXPECT_NE(std::string(fault.what()).find("rank 1, "), std::string::npos) << fault.what();
+    EXPECT_NE(std::string(fault.what()).find("the wire is cut"), std::string::npos);
+  }
+  EXPECT_EQ(threads(), before);
+}
+
+// A stream sleeps until it is let go, far beyond the time-out and the patience after it.
+TEST(HostRun, AHungStreamIsNamedAndHoldsNobodyUp) {
+  const Plan plan = plan_of(tiny_gpt(), two_ranks(), single_job(4));
+  const auto let_go = std::make_shared<std::atomic<bool>>(false);
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  HostOptions options = quick();
+  options.time_out_s = 0.3;
+  options.before_task = [let_go, gone](RankId rank, const Instruction& i) {
+    if (rank != RankId(1) || i.kind != Kind::Kernel || *gone) return;
+    while (!*let_go) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    *gone = true;
+  };
+  HostExecutor executor(options);
+  const ExecutionOutcome outcome = executor.run(plan, nullptr);
+  EXPECT_FALSE(*gone);  // it still hangs, and the run has come back
+  *let_go = true;
+  const auto* deadlock = std::get_if<Deadlock>(&outcome);
+  ASSERT_NE(deadlock, nullptr);
+  EXPECT_TRUE(executor.values().hung);
+  bool named = false;
+  for (const auto& b : deadlock->ranks) {
+    named |= b.rank == RankId(1) && b.waiting_for == "its own end: it runs";
+  }
+  EXPECT_TRUE(named);
+  while (!*gone) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+struct Stopper final : EventSink {
+  void op(const OpEvent&) override { ++events; }
+  void flow(RankId, RankId, Bytes, const Route&, Ps, Ps) override {}
+  bool progress(double) override { return go_on; }
+  bool go_on = true;
+  int events = 0;
+};
+
+TEST(HostRun, IsCancelledByItsWatcherAndTellsNothingThen) {
+  const Plan plan = plan_of(tiny_gpt(), two_ranks(), single_job(4));
+  Stopper sink;
+  sink.go_on = false;
+  HostOptions options = quick();
+  options.bodies = 1'000'000;
+  EXPECT_TRUE(std::holds_alternative<Cancelled>(HostExecutor(options).run(plan, &sink)));
+  EXPECT_EQ(sink.events, 0);
+}
+
+TEST(HostRun, TellsEveryTaskOnceInOrderOfItsStream) {
+  struct Order final : EventSink {
+    void op(const OpEvent& e) override {
+      Ps& last = ends[{e.rank.value, e.instruction->stream}];
+      EXPECT_LE(last, e.start);
+      EXPECT_LE(e.start, e.end);
+      last = e.end;
+      ++count;
+    }
+    void flow(RankId, RankId, Bytes, const Route&, Ps, Ps) override {}
+    bool progress(double) override { return true; }
+    std::map<std::pair<std::uint32_t, std::uint8_t>, Ps> ends;
+    std::int64_t count = 0;
+  } sink;
+  const Plan plan = plan_of(tiny_gpt(), two_ranks(), single_job(4));
+  HostExecutor executor(quick());
+  const auto outcome = executor.run(plan, &sink);
+  const auto& execution = std::get<Execution>(outcome);
+  EXPECT_EQ(sink.count,
+            kBodies * 2 * count(plan, 0, [](const Instruction& i) { return is_task(i.kind); }));
+  for (const Breakdown& b : execution.breakdown) {
+    Ps sum = 0;
+    for (const Ps part : b) sum += part;
+    EXPECT_EQ(sum, execution.iteration);
+  }
+}
+
+// Bytes over the rate, and a latency for each: a lower bound that no load on this computer breaks.
+TEST(HostRun, LinksTakeAtLeastTheirTime) {
+  const Plan plan = plan_of(tiny_gpt(), two_ranks(), single_job(4));
+  double bytes = 0;
+  int collectives = 0;
+  for (const Instruction& i : plan.program_of(RankId(0)).body) {
+    if (i.kind != Kind::Collective) continue;
+    bytes += static_cast<double>(bytes_of(plan.call(i).reads).value);  // 2 (n - 1) / n = 1 of n = 2
+    ++collectives;
+  }
+  ASSERT_GT(collectives, 8);
+  HostOptions options = quick();
+  options.collectives = {BytesPerSecond(bytes / 0.05), Seconds(1e-3)};
+  HostExecutor executor(options);
+  const ExecutionOutcome outcome = executor.run(plan, nullptr);
+  const double took = to_seconds(std::get<Execution>(outcome).iteration).value;
+  EXPECT_GE(took, 0.05 + 1e-3 * collectives);
+}
+
+TEST(HostObstacle, NamesWhatThisComputerCannotDo) {
+  const Plan plan = plan_of(tiny_gpt(), two_ranks(), single_job(4));
+  EXPECT_FALSE(host_obstacle(plan, host_bytes(plan)));
+  const auto large = host_obstacle(plan, host_bytes(plan) - Bytes(1));
+  ASSERT_TRUE(large && large->short_by);
+  EXPECT_EQ(large->short_by->value, 1);
+  Job half = single_job(4);
+  half.precision.compute = half.precision.params = DType::F16;
+  const auto format = host_obstacle(plan_of(tiny_gpt(), two_ranks(), half), Bytes(1 << 30));
+  ASSERT_TRUE(format);
+  EXPECT_NE(format->reason.find("format"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gputwin::executors

@@ -1,0 +1,184 @@
+// Does a prediction put variants of a plan in the order in which they then run? Kernels are timed
+// in runs with links as fast as memory; the variants are predicted with those times and with slow
+// links, and run with the same slow links.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <tuple>
+
+#include "sim/engine/reference_executor.h"
+#include "strategies/offload/strategies.h"
+#include "tests/support/small_cluster.h"
+#include "tests/support/table_cost_model.h"
+#include "tests/unit/strategies/worlds.h"
+#include "validation/executors/host/host_executor.h"
+
+namespace gputwin::executors {
+namespace {
+
+/// 2 layers of hidden 128 on sequences of 64: products of some million operations.
+Transformer small_gpt() {
+  Transformer m = tiny_gpt();
+  m.layers = 2;
+  m.hidden = 128;
+  m.heads = m.kv_heads = 4;
+  m.head_dim = 32;
+  m.ffn = 512;
+  m.vocab = 64;
+  m.max_positions = 64;
+  return m;
+}
+
+Job small_job(std::int64_t batch, DType format = DType::F32) {
+  Job job = tiny_job(batch);
+  job.sequence = 64;
+  job.precision.compute = job.precision.params = format;
+  job.precision.grads = DType::F32;
+  return job;
+}
+
+/// Durations by what an op is: the least of those seen, which other programs disturb least.
+struct Timed final : EventSink {
+  using Key = std::tuple<OpKind, std::array<std::int64_t, 6>, bool, bool>;
+  static Key key(const Op& op) { return {op.kind, op.dims, op.trans_a, op.trans_b}; }
+
+  explicit Timed(const Plan& of) : plan(of) {}
+  void op(const OpEvent& e) override {
+    const Kind kind = e.instruction->kind;
+    if (kind != Kind::Kernel && kind != Kind::HostTask) return;
+    const auto [found, added] =
+        least.try_emplace(key(plan.call(*e.instruction).op), e.end - e.start);
+    if (!added) found->second = std::min(found->second, e.end - e.start);
+  }
+  void flow(RankId, RankId, Bytes, const Route&, Ps, Ps) override {}
+  bool progress(double) override { return true; }
+
+  const Plan& plan;
+  std::map<Key, Ps> least;
+};
+
+/// Kernels by their times on this computer; links as the governor has them.
+struct Calibrated final : CostModel {
+  std::map<Timed::Key, Ps> kernels;
+  test::TableCostModel links;
+
+  Cost kernel(const Op& op, Bytes, Bytes, DeviceKindId) const override {
+    Cost cost;
+    const auto found = kernels.find(Timed::key(op));
+    if (found != kernels.end()) cost.time = to_seconds(found->second);
+    return cost;
+  }
+  Cost copy(CopyKind kind, Bytes bytes, bool pinned, GpuId gpu) const override {
+    return links.copy(kind, bytes, pinned, gpu);
+  }
+  CollectiveSchedule collective(OpKind kind, Bytes bytes,
+                                std::span<const GpuId> members) const override {
+    return links.collective(kind, bytes, members);
+  }
+  Interference interference(DeviceKindId) const override { return {1.0}; }
+  HostCost host(DeviceKindId) const override { return {}; }
+  MemoryCost memory(DeviceKindId, std::span<const std::int32_t>) const override { return {}; }
+};
+
+struct Measured {
+  double predicted = 0, ran = 0;  // seconds an iteration
+};
+
+double seconds(const ExecutionOutcome& outcome) {
+  return to_seconds(std::get<Execution>(outcome).iteration).value;
+}
+
+HostOptions options_with(Link link) {
+  HostOptions options;
+  options.bodies = 4;
+  options.collectives = options.messages = options.copies = link;
+  return options;
+}
+
+Measured twin(const Plan& plan, Link link) {
+  Timed timed(plan);
+  HostExecutor(options_with({})).run(plan, &timed);
+  Calibrated costs;
+  costs.kernels = timed.least;
+  costs.links.latency = costs.links.copy_start_up = link.latency;
+  costs.links.rate_cap = costs.links.copy_rate = link.rate;
+  const auto ranks = static_cast<std::int32_t>(plan.ranks.size());
+  const Topology topology(test::small_cluster({.gpus = ranks}));
+  Measured result;
+  result.predicted = seconds(ReferenceExecutor().run(plan, costs, topology, RunOptions{}, nullptr));
+  HostExecutor host(options_with(link));
+  host.run(plan, nullptr);
+  const auto& all = host.values().iterations;
+  result.ran = to_seconds(*std::min_element(all.begin(), all.end())).value;
+  return result;
+}
+
+/// Both in the order predicted, if that is by a tenth or more; and each within a factor of 3.
+void expect_order(const char* what, const Plan& a, const Plan& b, Link link) {
+  const Measured first = twin(a, link), second = twin(b, link);
+  std::printf("%s: predicted %.1f and %.1f ms, ran %.1f and %.1f ms\n", what, first.predicted * 1e3,
+              second.predicted * 1e3, first.ran * 1e3, second.ran * 1e3);
+  for (const Measured& m : {first, second}) {
+    EXPECT_LT(m.ran, 3 * m.predicted) << what;
+    EXPECT_GT(m.ran, m.predicted / 3) << what;
+  }
+  const double apart = second.predicted / first.predicted;
+  ASSERT_GT(std::max(apart, 1 / apart), 1.1) << what << ": variants that tell nothing apart";
+  EXPECT_EQ(apart > 1, second.ran > first.ran) << what;
+}
+
+constexpr Link kSlow{BytesPerSecond(20e6), Seconds(0.2e-3)};
+
+Layout tensor_parallel() {
+  Layout l;
+  l.tp = 2;
+  l.micro_batch = 8;
+  return l;
+}
+
+TEST(HostVariants, ChunkedOverlapAgainstBlocking) {
+  Layout chunks = tensor_parallel();
+  chunks.chunk_overlap = {.max_chunks = 4, .forward = {4, 4}, .backward = {4, 4}};
+  const Job job = small_job(8);
+  expect_order("blocking, overlapped", plan_of(small_gpt(), tensor_parallel(), job),
+               plan_of(small_gpt(), chunks, job), kSlow);
+}
+
+TEST(HostVariants, CompressedAgainstPlainExchanges) {
+  Layout coded = tensor_parallel();
+  coded.compression.forward = coded.compression.backward = {CodecKind::Pwq, 1.0, 4, 0};
+  const Job job = small_job(8, DType::Bf16);
+  expect_order("plain, compressed", plan_of(small_gpt(), tensor_parallel(), job),
+               plan_of(small_gpt(), coded, job), {BytesPerSecond(4e6), Seconds(0.2e-3)});
+}
+
+TEST(HostVariants, OffloadedAgainstResident) {
+  Layout resident;
+  resident.schedule = Schedule::None;
+  resident.micro_batch = 4;
+  Layout offloaded = resident;
+  offloaded.offload = *find_offload_strategy("greedy");
+  offloaded.offload.bucket_elements = 60000;
+  const Job job = small_job(4);
+  expect_order("resident, offloaded", plan_of(small_gpt(), resident, job),
+               plan_of(small_gpt(), offloaded, job), {BytesPerSecond(100e6), Seconds(0.2e-3)});
+}
+
+// Two stages of four micro-batches idle for 1 / (4 + 1) of the time; of one, for a half.
+TEST(HostVariants, PipelineOfManyAgainstOfOneMicroBatch) {
+  Layout many;
+  many.pp = 2;
+  many.schedule = Schedule::OneFOneB;
+  many.micro_batch = 2;
+  Layout one = many;
+  one.micro_batch = 8;
+  const Job job = small_job(8);
+  expect_order("1F1B of 4, of 1", plan_of(small_gpt(), many, job), plan_of(small_gpt(), one, job),
+               {BytesPerSecond(100e6), Seconds(0.2e-3)});
+}
+
+}  // namespace
+}  // namespace gputwin::executors

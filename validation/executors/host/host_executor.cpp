@@ -1,0 +1,240 @@
+#include "validation/executors/host/host_executor.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "sim/core/memory_profile.h"
+
+namespace gputwin::executors {
+
+namespace {
+
+using HostWalker = Walker<HostDevice>;
+
+std::int64_t stays(const Buffer& buffer, const Program& program) {
+  return buffer.framed ? std::int64_t{program.frames} : 1;
+}
+
+/// The world of the interpreter, for initial values and the read-out.
+interpreted::World initial_world(const Plan& plan, const InterpretOptions& options) {
+  interpreted::World world{plan, options, {}, {}, {}};
+  for (std::uint32_t r = 0; r < plan.ranks.size(); ++r) {
+    interpreted::RankState rank;
+    rank.id = RankId(r);
+    world.ranks.push_back(std::move(rank));
+  }
+  interpreted::set_initial_values(world);
+  interpreted::share_out_norm(world);
+  return world;
+}
+
+View whole(const Plan& plan, BufferId id) {
+  const Buffer& buffer = plan.buffers[id.value];
+  const std::int64_t elements = buffer.bytes.value * 8 / bits(buffer.dtype);
+  return {id, 0, 1, elements, elements, buffer.dtype};
+}
+
+void write_initial_values(const interpreted::RankState& rank, const Plan& plan,
+                          const HostWalker& walker) {
+  for (const auto& [key, memory] : walker.live()) {
+    const View view = whole(plan, BufferId(key.first));
+    store(HostOperand{memory, view}, rank.memory.at(key)->load(view));
+  }
+}
+
+void read_back(interpreted::RankState& rank, const Plan& plan, const HostWalker& walker) {
+  for (const auto& [key, memory] : walker.live()) {
+    const View view = whole(plan, BufferId(key.first));
+    const auto block = rank.memory.find(key);
+    if (block != rank.memory.end()) {
+      block->second->store(view, load<double>(HostOperand{memory, view}));
+    }
+  }
+}
+
+/// Everything that threads of a run touch. If one of them never returns it must stay.
+struct Session {
+  Session(const Plan& given, const HostOptions& asked)
+      : plan(given), options(asked), world(initial_world(plan, options.values)) {
+    for (const interpreted::RankState& rank : world.ranks) {
+      devices.push_back(std::make_unique<HostDevice>(machine, rank.id));
+      streams += devices.back()->threads();
+      walkers.push_back(std::make_unique<HostWalker>(plan, rank.id, *devices.back()));
+      write_initial_values(rank, plan, *walkers.back());
+    }
+  }
+
+  const Plan plan;
+  const HostOptions options;
+  interpreted::World world;
+  HostMachine machine{world, options};
+  std::vector<std::unique_ptr<HostDevice>> devices;
+  std::vector<std::unique_ptr<HostWalker>> walkers;
+  std::size_t streams = 0;
+};
+
+/// Walks every rank on a thread of its own; returns when all have ended or the machine stopped.
+/// False: it was cancelled.
+bool walk_all(Session& session) {
+  std::vector<std::thread> hosts;
+  HostMachine& machine = session.machine;
+  for (auto& walker : session.walkers) {
+    hosts.emplace_back([&machine, &walker, bodies = session.options.bodies] {
+      try {
+        walker->run(bodies);
+      } catch (const Stopped&) {
+      } catch (...) {
+        machine.fail(std::current_exception());
+      }
+      machine.left(HostMachine::Who::Host);
+    });
+  }
+  bool cancelled = false;
+  const HostOptions& options = session.options;
+  const auto begin = Clock::now();
+  machine.all_left(HostMachine::Who::Host, hosts.size(), std::nullopt, [&](int begun) {
+    const double part = static_cast<double>(begun) / (options.bodies + 1);
+    const double spent = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (options.time_limit_s > 0 && spent > options.time_limit_s) cancelled = true;
+    if (options.progress && !options.progress(part)) cancelled = true;
+    return !cancelled;
+  });
+  for (std::thread& host : hosts) host.join();
+  return !cancelled;
+}
+
+/// Ends the streams' threads. False: one of them works on and cannot be ended; it holds `session`.
+bool end_streams(Session& session) {
+  for (const auto& device : session.devices) device->close();
+  const auto patience = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(session.options.time_out_s));
+  if (!session.machine.all_left(HostMachine::Who::Stream, session.streams, patience, {})) {
+    return false;
+  }
+  session.devices.clear();  // joins
+  return true;
+}
+
+/// The tasks with the instructions of `given`, of which the session ran a copy; by their ends.
+std::vector<Ran> by_end(const Session& session, const Plan& given) {
+  std::vector<Ran> ran = session.machine.ran();
+  for (Ran& r : ran) {
+    const Program& copy = session.plan.program_of(r.rank);
+    const Program& program = given.program_of(r.rank);
+    r.instruction = r.body < 0 ? program.prologue.data() + (r.instruction - copy.prologue.data())
+                               : program.body.data() + (r.instruction - copy.body.data());
+  }
+  std::stable_sort(ran.begin(), ran.end(),
+                   [](const Ran& a, const Ran& b) { return a.end < b.end; });
+  return ran;
+}
+
+void tell(EventSink* sink, const std::vector<Ran>& ran) {
+  if (sink == nullptr) return;
+  for (const Ran& r : ran) {
+    if (sink->wants_events() && r.body >= 0) {
+      sink->op({r.rank, r.instruction, static_cast<std::uint32_t>(r.body), r.start, r.end});
+    }
+  }
+  sink->progress(1.0);
+}
+
+}  // namespace
+
+Bytes host_bytes(const Plan& plan) {
+  constexpr std::int64_t kDoublePerByte = 8, kEntry = 64;  // of the interpreter's initial values
+  std::int64_t total = 0;
+  for (const Rank& rank : plan.ranks) {
+    const Program& program = plan.programs[rank.program.value];
+    for (std::uint32_t arena = 0; arena < plan.arenas.size(); ++arena) {
+      total += memory_profile(plan, program, ArenaId(arena), Bytes(1)).peak.value;
+    }
+    for (const BufferId id : program.buffers) {
+      const Buffer& buffer = plan.buffers[id.value];
+      if (buffer.persistent) total += kDoublePerByte * buffer.bytes.value * stays(buffer, program);
+    }
+    for (const Parameter& p : program.parameters) total += 4 * kEntry * p.rows * p.cols;
+  }
+  return Bytes(total);
+}
+
+Bytes host_memory_limit() {
+  return Bytes(std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGE_SIZE) / 2);
+}
+
+std::optional<Infeasible> host_obstacle(const Plan& plan, Bytes limit) {
+  for (const Buffer& buffer : plan.buffers) {
+    if (runs_on_host(buffer.dtype)) continue;
+    return Infeasible{"the host executor has no numbers in the format of buffer " + buffer.name,
+                      {},
+                      "job.precision.compute=bf16 or fp32"};
+  }
+  for (const Call& call : plan.calls) {
+    const OpKind kind = call.op.kind;
+    const bool undefined = kind == OpKind::Opaque || is_recurrent(kind);
+    if (!undefined && call.op.dropout == 0.0f) continue;
+    return Infeasible{undefined ? "the host executor has no definition of a kernel of this plan"
+                                : "the host executor has no dropout",
+                      {},
+                      undefined ? "a transformer without opaque layers" : "dropout 0"};
+  }
+  constexpr std::size_t kThreads = 256;
+  std::size_t threads = plan.ranks.size();
+  for (const Rank& rank : plan.ranks) {
+    threads += plan.programs[rank.program.value].streams.size();
+  }
+  if (threads > kThreads) {
+    return Infeasible{"the host executor would start " + std::to_string(threads) +
+                          " threads, one for each host and stream; it starts at most " +
+                          std::to_string(kThreads),
+                      {},
+                      "fewer ranks (layout.dp, layout.pp, layout.tp)"};
+  }
+  const Bytes needed = host_bytes(plan);
+  if (needed <= limit) return std::nullopt;
+  return Infeasible{"the host executor needs " + std::to_string(needed.value) + " bytes for " +
+                        std::to_string(plan.ranks.size()) + " ranks, this computer gives " +
+                        std::to_string(limit.value),
+                    needed - limit,
+                    "a smaller model (workload.layers, workload.hidden, workload.vocab), "
+                    "job.sequence or job.global_batch"};
+}
+
+ExecutionOutcome HostExecutor::run(const Plan& plan, const CostModel&, const Topology&,
+                                   const RunOptions& run, EventSink* sink) {
+  options_.time_limit_s = run.time_limit_s;
+  return this->run(plan, sink);
+}
+
+ExecutionOutcome HostExecutor::run(const Plan& plan, EventSink* sink) {
+  use_one_blas_thread();
+  values_ = {};
+  HostOptions options = options_;
+  if (sink != nullptr) options.progress = [sink](double part) { return sink->progress(part); };
+  auto session = std::make_unique<Session>(plan, options);
+  HostMachine& machine = session->machine;
+  const bool done = walk_all(*session);
+  for (const auto& device : session->devices) values_.peak += Bytes(device->peak_bytes());
+  if (!end_streams(*session)) {
+    // A thread cannot be ended from outside. What it works on stays until the process ends.
+    values_.hung = true;
+    Session& kept = *session.release();
+    return kept.machine.hung();
+  }
+  if (machine.error()) std::rethrow_exception(machine.error());
+  if (machine.deadlock()) return *machine.deadlock();
+  if (!done) return Cancelled{};
+
+  interpreted::World& world = session->world;
+  for (std::size_t r = 0; r < session->walkers.size(); ++r) {
+    read_back(world.ranks[r], session->plan, *session->walkers[r]);
+  }
+  if (options_.read_values) values_.results = interpreted::read_out(world);
+  values_.loss = interpreted::total_loss(world);
+  const std::vector<Ran> ran = by_end(*session, plan);
+  tell(sink, ran);
+  return host_figures(plan, ran, options_.bodies, values_.iterations);
+}
+
+}  // namespace gputwin::executors
