@@ -12,10 +12,12 @@ readonly PACKAGES=(
   libsimgrid-dev libboost-dev libboost-graph-dev libboost-iostreams-dev
   nlohmann-json3-dev libvalijson-dev libcli11-dev libfmt-dev libsimdjson-dev
   libceres-dev
+  # matrix products of the real layers
+  libopenblas-dev
   # gputwin sweep over the processes of an MPI job
   libboost-mpi-dev openmpi-bin
   # the window, gputwin-gui
-  qt6-base-dev fonts-dejavu-core
+  qt6-base-dev fonts-dejavu-core xvfb xdotool imagemagick
   # tests and benchmarks
   libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev valgrind
 )

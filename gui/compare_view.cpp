@@ -5,11 +5,11 @@
 #include <QHeaderView>
 #include <QPainter>
 #include <QVBoxLayout>
-#include <QtConcurrent/QtConcurrentRun>
-#include <nlohmann/json.hpp>
 
 #include "gui/number_text.h"
 #include "gui/raster.h"
+#include "gui/run_result.h"
+#include "gui/table_style.h"
 #include "gui/theme.h"
 #include "sim/app/report.h"
 
@@ -19,8 +19,8 @@ namespace {
 
 /// Iteration time of a run, else the length of its timeline.
 double length_of(const Store& store) {
-  const nlohmann::json r = nlohmann::json::parse(store.result_json, nullptr, false);
-  if (r.is_object() && r.contains("iteration_time_s")) return r["iteration_time_s"].get<double>();
+  const nlohmann::json r = run_result(store.result_json);
+  if (!r.is_null()) return r["iteration_time_s"].get<double>();
   return to_seconds(store.range().length()).value;
 }
 
@@ -56,10 +56,7 @@ QVariant DifferenceModel::data(const QModelIndex& index, int role) const {
   const Difference& row = rows_[static_cast<std::size_t>(index.row())];
   const double change = row.time_b - row.time_a;
   if (role == Qt::DecorationRole && index.column() == 0) return theme().of(row.kind);
-  if (role == Qt::TextAlignmentRole) {
-    return static_cast<int>((index.column() == 0 ? Qt::AlignLeft : Qt::AlignRight) |
-                            Qt::AlignVCenter);
-  }
+  if (role == Qt::TextAlignmentRole) return cell_alignment(index.column()).toInt();
   if (role == Qt::ForegroundRole && (index.column() == 3 || index.column() == 4) && change != 0) {
     return change < 0 ? theme().better : theme().worse;
   }
@@ -137,24 +134,18 @@ void ComparePicture::paintEvent(QPaintEvent*) {
 CompareView::CompareView(Session& session, QWidget* parent)
     : QWidget(parent),
       session_(session),
-      grouping_(new QComboBox),
+      grouping_(grouping_choice(GroupBy::Kind, "Compare by")),
       summary_(new QLabel),
       picture_(new ComparePicture),
       view_(new QTableView),
-      model_(new DifferenceModel(this)) {
+      model_(new DifferenceModel(this)),
+      asking_(this, [this](const Comparison& result) { show_comparison(result); }) {
   setObjectName("compare");
-  for (std::size_t by = 0; by < kGroupings; ++by) {
-    grouping_->addItem("by " + text(label(static_cast<GroupBy>(by))), static_cast<int>(by));
-  }
-  grouping_->setCurrentIndex(static_cast<int>(GroupBy::Kind));
-  grouping_->setAccessibleName("Compare by");
   view_->setModel(model_);
-  view_->setAccessibleName("What explains the difference");
-  view_->setSelectionBehavior(QAbstractItemView::SelectRows);
-  view_->setShowGrid(false);
-  view_->verticalHeader()->hide();
-  view_->verticalHeader()->setDefaultSectionSize(20);
-  view_->horizontalHeader()->setSectionResizeMode(0, QHeaderView::ResizeToContents);
+  style_table(*view_, "What explains the difference");
+  view_->horizontalHeader()->setSectionResizeMode(QHeaderView::ResizeToContents);
+  view_->horizontalHeader()->setSectionResizeMode(0, QHeaderView::Interactive);
+  view_->horizontalHeader()->resizeSection(0, 150);
   summary_->setWordWrap(true);
   auto* top = new QHBoxLayout;
   top->addWidget(grouping_);
@@ -168,15 +159,12 @@ CompareView::CompareView(Session& session, QWidget* parent)
   layout->addLayout(body, 1);
   connect(grouping_, &QComboBox::currentIndexChanged, this, &CompareView::refresh);
   connect(&session_, &Session::store_changed, this, &CompareView::refresh);
-  connect(&watcher_, &QFutureWatcher<Comparison>::finished, this, &CompareView::done);
   connect(view_, &QTableView::doubleClicked, this, [this](const QModelIndex& index) {
     const Difference& row = model_->differences()[static_cast<std::size_t>(index.row())];
     if (row.example_b != kNoSlice) Q_EMIT session_.reveal(row.example_b);
   });
   refresh();
 }
-
-CompareView::~CompareView() { watcher_.waitForFinished(); }
 
 void CompareView::set_baseline(std::shared_ptr<const Store> a) {
   a_ = std::move(a);
@@ -185,29 +173,22 @@ void CompareView::set_baseline(std::shared_ptr<const Store> a) {
 
 void CompareView::refresh() {
   if (!a_ || session_.store() == nullptr) {
+    asking_.drop();
     model_->set({}, "");
     picture_->set(nullptr, nullptr);
     summary_->setText(
         "Run twice, or open a second trace with Compare with…: the one before becomes A.");
     return;
   }
-  if (working_) {
-    again_ = true;
-    return;
-  }
-  again_ = false;
-  working_ = true;
   picture_->set(a_, session_.shared_store());
   summary_->setText("comparing …");
-  const auto by = static_cast<GroupBy>(grouping_->currentData().toInt());
-  watcher_.setFuture(QtConcurrent::run(
-      [a = a_, b = session_.shared_store(), by] { return gputwin::compare(*a, *b, by); }));
+  const GroupBy by = chosen_grouping(*grouping_);
+  asking_.ask([a = a_, b = session_.shared_store(), by](std::stop_token) {
+    return gputwin::compare(*a, *b, by);
+  });
 }
 
-void CompareView::done() {
-  working_ = false;
-  if (again_ || session_.store() == nullptr || !a_) return refresh();
-  const Comparison result = watcher_.result();
+void CompareView::show_comparison(const Comparison& result) {
   model_->set(result.rows, grouping_->currentText().mid(3));
   picture_->set_errors(result);
   const double a = length_of(*a_), b = length_of(*session_.store());
@@ -217,12 +198,17 @@ void CompareView::done() {
     why = QString(" Largest change: %1, %2 per rank.")
               .arg(text(row.key), signed_time(row.time_b - row.time_a));
   }
+  const auto named = [](const char* which, const Store& store, double seconds) {
+    return QString("%1 %2, %3").arg(which, text(human_time(seconds)), text(store.title));
+  };
+  const QString by = text(human_time(std::abs(b - a)));
+  const QString verdict = a == b  ? QString("B takes as long as A")
+                          : b < a ? "B is faster by " + by
+                                  : "B is slower by " + by;
   summary_->setText(
-      QString(
-          "A %1: %2   B %3: %4   <b>%5 %6</b>.%7 %8 slices matched, %9 only in A, %10 only in B.")
-          .arg(text(a_->title), text(human_time(a)), text(session_.store()->title),
-               text(human_time(b)), signed_time(b - a),
-               text(fmt::format("({:+.2f} %)", a > 0 ? 100 * (b / a - 1) : 0.0)), why)
+      QString("<b>%1 (%2)</b>.%3<br>%4; %5. %6 slices matched, %7 only in A, %8 only in B.")
+          .arg(verdict, text(fmt::format("{:+.2f} %", a > 0 ? 100 * (b / a - 1) : 0.0)), why,
+               named("A", *a_, a), named("B", *session_.store(), b))
           .arg(count_text(result.matched), count_text(result.only_a), count_text(result.only_b)));
 }
 

@@ -3,13 +3,13 @@
 
 #include <QAbstractTableModel>
 #include <QComboBox>
-#include <QFutureWatcher>
 #include <QImage>
 #include <QLabel>
 #include <QTableView>
 #include <QWidget>
 #include <memory>
 
+#include "gui/query.h"
 #include "gui/session.h"
 
 namespace gputwin::gui {
@@ -56,17 +56,16 @@ class CompareView : public QWidget {
 
  public:
   explicit CompareView(Session& session, QWidget* parent = nullptr);
-  ~CompareView() override;
   void set_baseline(std::shared_ptr<const Store> a);
   bool has_baseline() const { return a_ != nullptr; }
-  bool busy() const { return working_; }
+  bool busy() const { return asking_.busy(); }
   const DifferenceModel& model() const { return *model_; }
   QString summary() const { return summary_->text(); }
   QComboBox& grouping() { return *grouping_; }
 
  private:
   void refresh();
-  void done();
+  void show_comparison(const Comparison& result);
   Session& session_;
   std::shared_ptr<const Store> a_;
   QComboBox* grouping_;
@@ -74,8 +73,7 @@ class CompareView : public QWidget {
   ComparePicture* picture_;
   QTableView* view_;
   DifferenceModel* model_;
-  QFutureWatcher<Comparison> watcher_;
-  bool working_ = false, again_ = false;
+  Query<Comparison> asking_;
 };
 
 }  // namespace gputwin::gui

@@ -152,6 +152,7 @@ bool MainWindow::apply_view(const QString& json) {
   timeline_->set_grouping(static_cast<Grouping>(std::clamp(view["grouping"].toInt(), 0, 3)));
   timeline_->set_row_height(view["row_height"].toInt(18));
   timeline_->set_window({view["from_ps"].toDouble(), view["ps_per_pixel"].toDouble(1)});
+  timeline_->scroll_to(view["scroll"].toInt());
   session_.search(view["search"].toString());
   session_.marks.clear();
   for (const QJsonValue& mark : view["marks"].toArray()) {

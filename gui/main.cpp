@@ -9,11 +9,11 @@
 
 namespace {
 
-/// Waits until nothing is read or run any more, then goes on with `next`.
+/// Waits until nothing is read, run or estimated any more, then goes on with `next`.
 void when_idle(gputwin::gui::MainWindow& window, std::function<void()> next) {
   auto* timer = new QTimer(&window);
   QObject::connect(timer, &QTimer::timeout, &window, [&window, timer, next = std::move(next)] {
-    if (window.busy() || window.scenario().running()) return;
+    if (window.busy() || window.scenario().running() || window.scenario().estimating()) return;
     timer->deleteLater();
     next();
   });

@@ -105,13 +105,18 @@ MainWindow::MainWindow()
              : QString("%1 slices match “%2”, %3 together; N and Shift+N step through them")
                    .arg(count_text(hits.total), session_.words(), time_text(hits.time)),
          hits.total == 0);
+    if (!std::exchange(go_to_hit_, false) || hits.total == 0) return;
+    timeline_->next_hit(1);
+    timeline_->setFocus();
   });
   connect(&session_, &Session::selection_changed, this, [this] {
     if (session_.selected() != kNoSlice) tell(timeline_->summary().section(". ", 1));
   });
 }
 
-bool MainWindow::busy() const { return reading_ || compare_->busy(); }
+bool MainWindow::busy() const {
+  return reading_ || session_.busy() || table_->busy() || breakdown_->busy() || compare_->busy();
+}
 
 MainWindow::~MainWindow() { reader_.waitForFinished(); }
 
@@ -187,7 +192,7 @@ void MainWindow::make_menus() {
   };
   menu("&File", {"open", "compare-with", "-", "open-scenario", "save-scenario", "open-results", "-",
                  "export", "save-view", "load-view", "-", "quit"});
-  menu("&Run", {"run", "cancel"});
+  menu("&Run", {"edit-layout", "run", "cancel"});
   menu("&View", {"fit-all", "fit-selection", "zoom-in",     "zoom-out",   "undo-view",
                  "-",       "group-rank",    "group-stage", "group-node", "group-meaning",
                  "-",       "taller-rows",   "lower-rows",  "open-all",   "close-all",
@@ -230,11 +235,8 @@ void MainWindow::omnibox_entered() {
     if (!timeline_->reveal_row(typed.mid(1).trimmed())) tell("No such row: " + typed.mid(1), true);
     timeline_->setFocus();
   } else {
+    go_to_hit_ = true;
     session_.search(typed);
-    if (session_.hits().total > 0) {
-      timeline_->next_hit(1);
-      timeline_->setFocus();
-    }
   }
 }
 

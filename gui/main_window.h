@@ -104,9 +104,9 @@ class MainWindow : public QMainWindow {
   QTabWidget* tabs_;
   QLineEdit* omnibox_;
   QString message_;
-  std::shared_ptr<const Store> previous_;  // the run before, to compare with
   QFutureWatcher<Opened> reader_;
   bool reading_ = false, reading_baseline_ = false;
+  bool go_to_hit_ = false;  // once a search has its answer
 };
 
 }  // namespace gputwin::gui

@@ -2,6 +2,7 @@
 #include <QApplication>
 #include <QFile>
 #include <QFileDialog>
+#include <QScrollArea>
 
 #include "gui/compare_view.h"
 #include "gui/main_window.h"
@@ -57,6 +58,17 @@ void MainWindow::make_commands() {
       "run", "&Run", "Ctrl+R", [this] { scenario_->run(); }, "Simulate the scenario");
   commands_.add(
       "cancel", "&Cancel", "Ctrl+.", [this] { scenario_->cancel(); }, "Cancel the run");
+  commands_.add(
+      "edit-layout", "Edit the &layout", "Ctrl+L",
+      [this] {
+        QWidget* field = scenario_->form().field("/layout/tp");
+        if (field == nullptr) return;
+        if (auto* area = scenario_->form().findChild<QScrollArea*>()) {
+          area->ensureWidgetVisible(field);
+        }
+        field->setFocus(Qt::ShortcutFocusReason);
+      },
+      "Go to the degree of tensor parallelism; Tab leads to the others");
   commands_.add("help", "&Keys and commands", "? F1", [this] { show_help(); });
 }
 

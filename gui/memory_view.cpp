@@ -6,10 +6,11 @@
 #include <QToolTip>
 #include <QVBoxLayout>
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "gui/number_text.h"
 #include "gui/raster.h"
+#include "gui/run_result.h"
+#include "gui/table_style.h"
 #include "gui/theme.h"
 
 namespace gputwin::gui {
@@ -125,17 +126,15 @@ MemoryView::MemoryView(Session& session, QWidget* parent)
       session_(session),
       ranks_(new QComboBox),
       chart_(new MemoryChart(session)),
+      addresses_(new AddressMap(session)),
       stages_(new QTableWidget) {
   setObjectName("memory");
   ranks_->setAccessibleName("Memory of rank");
-  stages_->setAccessibleName("Memory by stage at its peak");
-  stages_->setEditTriggers(QAbstractItemView::NoEditTriggers);
-  stages_->verticalHeader()->hide();
-  stages_->verticalHeader()->setDefaultSectionSize(20);
-  stages_->setShowGrid(false);
+  style_table(*stages_, "Memory by stage at its peak");
   auto* left = new QVBoxLayout;
   left->addWidget(ranks_);
   left->addWidget(chart_, 1);
+  left->addWidget(addresses_, 1);
   auto* layout = new QHBoxLayout(this);
   layout->setContentsMargins(4, 4, 4, 4);
   layout->addLayout(left, 3);
@@ -150,7 +149,7 @@ void MemoryView::take_store() {
   if (const Store* store = session_.store()) {
     for (std::uint32_t c = 0; c < store->counters.size(); ++c) {
       const Counter& counter = store->counters[c];
-      if (!counter.series.ends_with("bytes")) continue;
+      if (!counter.series.ends_with("bytes") || is_address_counter(counter)) continue;
       const QString name = text(store->processes[counter.process].name) + ", " + text(counter.name);
       if (ranks_->findText(name) < 0) ranks_->addItem(name, c);
     }
@@ -162,9 +161,9 @@ void MemoryView::take_store() {
 void MemoryView::fill_stages() {
   stages_->clear();
   stages_->setRowCount(0);
-  const nlohmann::json r = nlohmann::json::parse(
-      session_.store() != nullptr ? session_.store()->result_json : "", nullptr, false);
-  if (!r.is_object() || !r.contains("memory")) return;
+  const nlohmann::json r =
+      run_result(session_.store() != nullptr ? session_.store()->result_json : "");
+  if (!r.contains("memory")) return;
   static constexpr std::pair<const char*, const char*> kColumns[] = {
       {"peak_device_bytes", "device"},       {"peak_reserved_bytes", "reserved"},
       {"peak_allocated_bytes", "allocated"}, {"weights_bytes", "weights"},
@@ -191,7 +190,10 @@ void MemoryView::fill_stages() {
 
 void MemoryView::refresh() {
   const Store* store = session_.store();
-  if (store == nullptr || ranks_->count() == 0) return chart_->set({}, 0);
+  if (store == nullptr || ranks_->count() == 0) {
+    addresses_->set({});
+    return chart_->set({}, 0);
+  }
   const Counter& chosen = store->counters[ranks_->currentData().toUInt()];
   std::vector<std::uint32_t> parts;
   for (std::uint32_t c = 0; c < store->counters.size(); ++c) {
@@ -199,15 +201,17 @@ void MemoryView::refresh() {
     if (counter.process == chosen.process && counter.name == chosen.name) parts.push_back(c);
   }
   double capacity = 0;
-  const nlohmann::json r = nlohmann::json::parse(store->result_json, nullptr, false);
-  if (r.is_object() && r.contains("memory") && chosen.name.starts_with("gpu")) {
+  const nlohmann::json r = run_result(store->result_json);
+  if (r.contains("memory") && chosen.name.starts_with("gpu")) {
     for (const auto& role : r["memory"]["by_role"]) {
       if (role["role"] == store->processes[chosen.process].role) {
-        capacity = role["capacity_bytes"].get<double>();
+        capacity = role.value("capacity_bytes", 0.0);
       }
     }
   }
   chart_->set(std::move(parts), capacity);
+  const std::string arena = chosen.name.substr(0, chosen.name.find(' '));
+  addresses_->set(placed_blocks(*store, chosen.process, address_counter(Arena{arena, {}})));
 }
 
 }  // namespace gputwin::gui

@@ -1,10 +1,12 @@
-// Memory of one rank by class over time, and what the run reports per stage.
+// Memory of one rank by class over time, the addresses of buffers that the run places itself, and
+// what the run reports per stage.
 #pragma once
 
 #include <QComboBox>
 #include <QTableWidget>
 #include <QWidget>
 
+#include "gui/address_map_view.h"
 #include "gui/session.h"
 
 namespace gputwin::gui {
@@ -36,6 +38,7 @@ class MemoryView : public QWidget {
   QComboBox& ranks() { return *ranks_; }
   const MemoryChart& chart() const { return *chart_; }
   const QTableWidget& stages() const { return *stages_; }
+  AddressMap& addresses() { return *addresses_; }
 
  private:
   void take_store();
@@ -44,6 +47,7 @@ class MemoryView : public QWidget {
   Session& session_;
   QComboBox* ranks_;
   MemoryChart* chart_;
+  AddressMap* addresses_;
   QTableWidget* stages_;
 };
 

@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gui/number_text.h"
+#include "gui/run_result.h"
+#include "gui/table_style.h"
 #include "gui/theme.h"
 #include "sim/app/report.h"
 
@@ -29,6 +31,21 @@ SelectionPanel::SelectionPanel(Session& session, QWidget* parent)
           [this](const QUrl& url) { Q_EMIT session_.reveal(url.toString().mid(1).toUInt()); });
   refresh();
 }
+
+namespace {
+
+/// Bytes and operations as people read them, and exactly; the rest as it is written.
+QString argument_text(const std::string& key, const json& value) {
+  constexpr std::size_t kLongest = 400;
+  if (value.is_number_integer() && key == "bytes") {
+    return bytes_text(value.get<double>()) + ", " + count_text(value.get<std::int64_t>());
+  }
+  if (value.is_number_integer()) return count_text(value.get<std::int64_t>());
+  const std::string shown = value.is_string() ? value.get<std::string>() : value.dump();
+  return text(shown.substr(0, kLongest));
+}
+
+}  // namespace
 
 QString SelectionPanel::flows_html(SliceId slice) const {
   const Store& store = *session_.store();
@@ -82,8 +99,7 @@ void SelectionPanel::refresh() {
   const json arguments = json::parse(given.begin(), given.end(), nullptr, false);
   if (arguments.is_object()) {
     for (const auto& [key, value] : arguments.items()) {
-      const std::string shown = value.is_string() ? value.get<std::string>() : value.dump();
-      row(text(key).toHtmlEscaped(), text(shown.substr(0, 400)));
+      row(text(key).toHtmlEscaped(), argument_text(key, value));
     }
   }
   setHtml(html + "</table>" + flows_html(s));
@@ -132,10 +148,10 @@ bool Bars::event(QEvent* event) {
 
 std::vector<std::pair<QString, QString>> result_figures(const std::string& result_json) {
   std::vector<std::pair<QString, QString>> out;
-  const json r = json::parse(result_json, nullptr, false);
-  if (!r.is_object() || !r.contains("iteration_time_s")) return out;
+  const json r = run_result(result_json);
+  if (r.is_null()) return out;
   const auto number = [&r](const char* key) {
-    return r.contains(key) && r[key].is_number() ? r[key].get<double>() : 0.0;
+    return r.contains(key) ? r[key].get<double>() : 0.0;
   };
   out.emplace_back("iteration", text(human_time(number("iteration_time_s"))));
   if (r.contains("interval_s") && r["interval_s"].size() == 2) {
@@ -165,8 +181,8 @@ std::vector<std::pair<QString, double>> result_breakdown(const std::string& resu
       {"optimizer", "optimizer"},
       {"host", "host"}};
   std::vector<std::pair<QString, double>> out;
-  const json r = json::parse(result_json, nullptr, false);
-  if (!r.is_object() || !r.contains("breakdown_s")) return out;
+  const json r = run_result(result_json);
+  if (r.is_null() || !r.contains("breakdown_s")) return out;
   for (const auto& [key, name] : kParts) {
     if (r["breakdown_s"].contains(key)) out.emplace_back(name, r["breakdown_s"][key].get<double>());
   }
@@ -196,7 +212,8 @@ BreakdownPanel::BreakdownPanel(Session& session, QWidget* parent)
       range_title_(new QLabel),
       run_bars_(new Bars),
       range_bars_(new Bars),
-      ranks_(new QComboBox) {
+      ranks_(new QComboBox),
+      asking_(this, [this](const Exposure& e) { show_exposure(e, asked_); }) {
   setObjectName("breakdown");
   run_bars_->setAccessibleName("Where the iteration goes");
   range_bars_->setAccessibleName("Where the selected time goes");
@@ -222,7 +239,9 @@ void BreakdownPanel::refresh_run() {
   const std::string result = store != nullptr ? store->result_json : "";
   QString html;
   for (const auto& [name, value] : result_figures(result)) {
-    html += QString("<tr><td>%1&nbsp;&nbsp;</td><td><b>%2</b></td></tr>").arg(name, value);
+    html +=
+        QString("<tr><td>%1&nbsp;&nbsp;</td><td style=\"white-space:nowrap\"><b>%2</b></td></tr>")
+            .arg(name, value);
   }
   figures_->setText(
       html.isEmpty()
@@ -247,22 +266,30 @@ void BreakdownPanel::refresh_run() {
       if (has[p] != 0) ranks_->addItem(text(store->processes[p].name), static_cast<int>(p));
     }
   }
+  ranks_->setVisible(ranks_->count() > 0);
   refresh_range();
 }
 
 void BreakdownPanel::refresh_range() {
   const Store* store = session_.store();
   if (store == nullptr || ranks_->count() == 0) {
+    asking_.drop();
     range_title_->clear();
     range_bars_->set({}, 1);
     return;
   }
-  const TimeRange range = session_.range_or_all();
+  asked_ = session_.range_or_all();
+  const TimeRange range = asked_;
   range_title_->setText(
       QString("%1, %2: time by kind, each where nothing more important runs")
           .arg(session_.range() ? "selected range" : "whole run", time_text(range.length())));
-  const Exposure e =
-      exposure(*store, static_cast<std::uint32_t>(ranks_->currentData().toInt()), range);
+  const auto process = static_cast<std::uint32_t>(ranks_->currentData().toInt());
+  asking_.ask([shared = session_.shared_store(), process, range](std::stop_token) {
+    return exposure(*shared, process, range);
+  });
+}
+
+void BreakdownPanel::show_exposure(const Exposure& e, TimeRange range) {
   std::vector<Bar> bars;
   const auto whole = static_cast<double>(range.length());
   for (std::size_t k = 0; k < kSliceKinds; ++k) {
@@ -281,8 +308,7 @@ void BreakdownPanel::refresh_range() {
   range_bars_->set(std::move(bars), whole);
 }
 
-void GroupTableModel::set(std::vector<GroupRow> rows, TimeRange range, GroupBy by) {
-  (void)range;
+void GroupTableModel::set(std::vector<GroupRow> rows, GroupBy by) {
   beginResetModel();
   rows_ = std::move(rows);
   by_ = by;
@@ -307,10 +333,7 @@ QVariant GroupTableModel::headerData(int section, Qt::Orientation orientation, i
 QVariant GroupTableModel::data(const QModelIndex& index, int role) const {
   const GroupRow& row = rows_[static_cast<std::size_t>(index.row())];
   if (role == Qt::DecorationRole && index.column() == 0) return theme().of(row.kind);
-  if (role == Qt::TextAlignmentRole) {
-    return static_cast<int>((index.column() == 0 ? Qt::AlignLeft : Qt::AlignRight) |
-                            Qt::AlignVCenter);
-  }
+  if (role == Qt::TextAlignmentRole) return cell_alignment(index.column()).toInt();
   if (role == Qt::ToolTipRole) return text(row.key) + "\n" + exact_text(row.total);
   if (role != Qt::DisplayRole) return {};
   switch (index.column()) {
@@ -348,24 +371,20 @@ void GroupTableModel::sort(int column, Qt::SortOrder order) {
 TablePanel::TablePanel(Session& session, QWidget* parent)
     : QWidget(parent),
       session_(session),
-      grouping_(new QComboBox),
+      grouping_(grouping_choice(GroupBy::Op, "Group slices by")),
       title_(new QLabel),
       view_(new QTableView),
-      model_(new GroupTableModel(this)) {
+      model_(new GroupTableModel(this)),
+      asking_(this, [this](std::vector<GroupRow> rows) {
+        model_->set(std::move(rows), chosen_grouping(*grouping_));
+        const QHeaderView& heads = *view_->horizontalHeader();
+        model_->sort(heads.sortIndicatorSection(), heads.sortIndicatorOrder());
+      }) {
   setObjectName("table");
-  for (std::size_t by = 0; by < kGroupings; ++by) {
-    grouping_->addItem("by " + text(label(static_cast<GroupBy>(by))), static_cast<int>(by));
-  }
-  grouping_->setCurrentIndex(static_cast<int>(GroupBy::Op));
-  grouping_->setAccessibleName("Group slices by");
   view_->setModel(model_);
-  view_->setAccessibleName("Slices of the selected range by group");
+  style_table(*view_, "Slices of the selected range by group");
   view_->setSortingEnabled(true);
   view_->sortByColumn(2, Qt::DescendingOrder);
-  view_->setSelectionBehavior(QAbstractItemView::SelectRows);
-  view_->setShowGrid(false);
-  view_->verticalHeader()->hide();
-  view_->verticalHeader()->setDefaultSectionSize(20);
   view_->horizontalHeader()->setStretchLastSection(false);
   view_->horizontalHeader()->setSectionResizeMode(0, QHeaderView::Stretch);
   auto* top = new QHBoxLayout;
@@ -380,7 +399,7 @@ TablePanel::TablePanel(Session& session, QWidget* parent)
   connect(&session_, &Session::range_changed, this, &TablePanel::refresh);
   connect(view_, &QTableView::doubleClicked, this, [this](const QModelIndex& index) {
     const GroupRow row = model_->groups()[static_cast<std::size_t>(index.row())];
-    const auto by = static_cast<GroupBy>(grouping_->currentData().toInt());
+    const GroupBy by = chosen_grouping(*grouping_);
     if (by == GroupBy::Op || by == GroupBy::Kind || by == GroupBy::Phase) {
       session_.search(text(row.key));
     }
@@ -390,15 +409,16 @@ TablePanel::TablePanel(Session& session, QWidget* parent)
 
 void TablePanel::refresh() {
   if (session_.store() == nullptr) {
-    model_->set({}, {}, GroupBy::Op);
+    asking_.drop();
+    model_->set({}, GroupBy::Op);
     title_->clear();
     return;
   }
-  const auto by = static_cast<GroupBy>(grouping_->currentData().toInt());
+  const GroupBy by = chosen_grouping(*grouping_);
   const TimeRange range = session_.range_or_all();
-  model_->set(aggregate(*session_.store(), range, by), range, by);
-  const int column = view_->horizontalHeader()->sortIndicatorSection();
-  model_->sort(column, view_->horizontalHeader()->sortIndicatorOrder());
+  asking_.ask([store = session_.shared_store(), range, by](std::stop_token stop) {
+    return aggregate(*store, range, by, {}, stop);
+  });
   title_->setText(
       QString("%1, %2. Double click finds a group in the timeline.")
           .arg(session_.range() ? "Selected range" : "Whole run", time_text(range.length())));

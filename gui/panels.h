@@ -8,6 +8,7 @@
 #include <QTextBrowser>
 #include <QWidget>
 
+#include "gui/query.h"
 #include "gui/session.h"
 
 namespace gputwin::gui {
@@ -58,15 +59,19 @@ class BreakdownPanel : public QWidget {
   explicit BreakdownPanel(Session& session, QWidget* parent = nullptr);
   const Bars& run_bars() const { return *run_bars_; }
   const Bars& range_bars() const { return *range_bars_; }
+  bool busy() const { return asking_.busy(); }
   QString figures() const { return figures_->text(); }
 
  private:
   void refresh_run();
   void refresh_range();
+  void show_exposure(const Exposure& exposure, TimeRange range);
   Session& session_;
   QLabel *figures_, *range_title_;
   Bars *run_bars_, *range_bars_;
   QComboBox* ranks_;
+  TimeRange asked_;
+  Query<Exposure> asking_;
 };
 
 class GroupTableModel : public QAbstractTableModel {
@@ -74,7 +79,7 @@ class GroupTableModel : public QAbstractTableModel {
 
  public:
   using QAbstractTableModel::QAbstractTableModel;
-  void set(std::vector<GroupRow> rows, TimeRange range, GroupBy by);
+  void set(std::vector<GroupRow> rows, GroupBy by);
   const std::vector<GroupRow>& groups() const { return rows_; }
   int rowCount(const QModelIndex& parent = {}) const override;
   int columnCount(const QModelIndex& parent = {}) const override;
@@ -98,6 +103,7 @@ class TablePanel : public QWidget {
   GroupTableModel& model() { return *model_; }
   QComboBox& grouping() { return *grouping_; }
   QTableView& view() { return *view_; }
+  bool busy() const { return asking_.busy(); }
   QString csv() const;
 
  private:
@@ -107,6 +113,7 @@ class TablePanel : public QWidget {
   QLabel* title_;
   QTableView* view_;
   GroupTableModel* model_;
+  Query<std::vector<GroupRow>> asking_;
 };
 
 /// The figures of a result.json as the report prints them: "iteration", "31.54 s", …

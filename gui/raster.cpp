@@ -14,11 +14,13 @@ namespace {
 constexpr char kFirstLetter = ' ';
 constexpr int kLetters = 95;
 constexpr int kLabelRoom = 26;      // pixels of a slice from which on it is labelled
+constexpr int kThin = 2;            // rows of so few pixels are drawn from bins …
+constexpr double kThinBins = 4;     // … up to so many pixels wide
 constexpr double kFaintest = 0.35;  // strength of a lone short slice
 
 QRgb mix(QRgb a, QRgb b, double share) {
   const auto part = [share](int x, int y) {
-    return static_cast<int>(std::lround(x + (y - x) * share));
+    return static_cast<int>(x + (y - x) * share + 0.5);  // never negative; std::lround is a call
   };
   return qRgb(part(qRed(a), qRed(b)), part(qGreen(a), qGreen(b)), part(qBlue(a), qBlue(b)));
 }
@@ -61,6 +63,7 @@ class RowRaster {
         x0_(x0),
         x1_(x1),
         job_(job),
+        scale_(1 / job.window.per_pixel),
         theme_(theme),
         shades_(Shades::for_theme(theme)) {}
 
@@ -71,7 +74,8 @@ class RowRaster {
     strip_.any_hatched = false;
     cells_.assign(columns, Cell{});
     const double from = job_.window.from + x0_ * job_.window.per_pixel;
-    if (job_.store->draw_cells(id, from, job_.window.per_pixel, cells_)) {
+    const double widest = height <= kThin ? kThinBins : 1;
+    if (job_.store->draw_cells(id, from, job_.window.per_pixel, cells_, widest)) {
       for (std::size_t x = 0; x < columns; ++x) {
         if (cells_[x].cover > 0) strip_.colours[x] = shades_.of(cells_[x].kind, cells_[x].cover);
       }
@@ -84,8 +88,9 @@ class RowRaster {
 
  private:
   int column(double t) const {
-    const double x = (t - job_.window.from) / job_.window.per_pixel;
-    return static_cast<int>(std::floor(std::clamp(x, -1e6, 1e6)));
+    const double x = std::clamp((t - job_.window.from) * scale_, -1e6, 1e6);
+    const int cut = static_cast<int>(x);  // std::floor is a call here
+    return cut - (x < cut ? 1 : 0);
   }
 
   void slices(const Track& track) {
@@ -156,6 +161,7 @@ class RowRaster {
   QImage& image_;
   int x0_, x1_;
   const RasterJob& job_;
+  const double scale_;  // pixels per picosecond
   const Theme& theme_;
   const Shades& shades_;
   Strip strip_;

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <map>
 
+#include "sim/trace/address_map.h"
+
 namespace gputwin::gui {
 
 namespace {
@@ -24,7 +26,7 @@ void RowModel::set_store(const Store* store) {
   pins_.clear();
   if (store_ != nullptr) {
     std::map<std::uint32_t, std::size_t> counters;
-    for (const Counter& c : store_->counters) ++counters[c.process];
+    for (const Counter& c : store_->counters) counters[c.process] += is_address_counter(c) ? 0 : 1;
     for (const auto& [process, count] : counters) {
       if (count > kManyCounters) closed_.insert(store_->processes[process].name);
     }
@@ -91,7 +93,7 @@ void RowModel::add_counters(std::uint32_t process) {
   const std::string& owner = store_->processes[process].name;
   for (std::uint32_t c = 0; c < store_->counters.size(); ++c) {
     const Counter& counter = store_->counters[c];
-    if (counter.process != process) continue;
+    if (counter.process != process || is_address_counter(counter)) continue;
     Row& row = by_name[counter.name];
     if (row.parts.empty()) {
       order.push_back(counter.name);

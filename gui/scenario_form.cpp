@@ -3,6 +3,7 @@
 #include <QComboBox>
 #include <QGroupBox>
 #include <QScrollArea>
+#include <QScrollBar>
 #include <QVBoxLayout>
 #include <algorithm>
 
@@ -75,6 +76,9 @@ ScenarioForm::ScenarioForm(const Document& schema, const QStringList& models,
     stack->addWidget(box);
   }
   stack->addStretch();
+  // Fields must not end under the scroll bar.
+  area->setMinimumWidth(body->minimumSizeHint().width() +
+                        area->verticalScrollBar()->sizeHint().width());
 }
 
 void ScenarioForm::add_object(QFormLayout* layout, const Document& schema,
@@ -151,12 +155,16 @@ void ScenarioForm::add_line(QFormLayout* layout, const std::string& name, const 
 void ScenarioForm::put(const std::string& pointer, const Document& value) {
   if (filling_) return;
   const Document::json_pointer at(pointer);
-  if (!value.is_discarded()) {
-    document_[at] = value;
-  } else if (document_.contains(at)) {
-    document_[at.parent_pointer()].erase(at.back());
+  try {
+    if (!value.is_discarded()) {
+      document_[at] = value;
+    } else if (document_.contains(at)) {
+      document_[at.parent_pointer()].erase(at.back());
+    }
+    show_error("", "");
+  } catch (const Document::exception&) {
+    return show_error(text(pointer), "Cannot be set: what stands above it is no JSON object");
   }
-  show_error("", "");
   Q_EMIT edited();
 }
 

@@ -37,6 +37,18 @@ Document schema_document() {
   return schema.is_object() ? schema : Document(schema_json(SchemaKind::Scenario));
 }
 
+/// A scenario as written, to be checked by the child. What is nested this deep is no scenario, and
+/// would be written by as many calls within calls.
+Document scenario_document(const std::string& json) {
+  constexpr int kDeepest = 100;
+  Document parsed = Document::parse(json, [](int depth, Document::parse_event_t, Document&) {
+    if (depth > kDeepest) throw std::runtime_error("it is nested too deep");
+    return true;
+  });
+  if (!parsed.is_object()) throw std::runtime_error("it is no JSON object");
+  return parsed;
+}
+
 double iteration_of(const QString& result_json) {
   const Document r = Document::parse(result_json.toStdString(), nullptr, false);
   return r.is_object() ? r.value("iteration_time_s", 0.0) : 0.0;
@@ -113,31 +125,29 @@ bool ScenarioPanel::load(const QString& path_or_name) {
     set_status(path + " cannot be read: " + file.errorString(), true);
     return false;
   }
-  const std::string json = file.read(64 << 20).toStdString();
-  try {
-    const Document parsed = Document::parse(json);
-    if (!parsed.is_object()) throw std::runtime_error("it is no JSON object");
-  } catch (const std::exception& error) {
-    set_status(path + " is no scenario: " + error.what(), true);
-    return false;
-  }
-  load_text(json, QFileInfo(path).completeBaseName());
-  return true;
+  return load_text(file.read(64 << 20).toStdString(), QFileInfo(path).completeBaseName());
 }
 
-void ScenarioPanel::load_text(const std::string& json, const QString& name) {
-  Document document = Document::parse(json, nullptr, false);
-  if (!document.is_object()) return;
+bool ScenarioPanel::load_text(const std::string& json, const QString& name) {
+  Document document;
+  try {
+    document = scenario_document(json);
+  } catch (const std::exception& error) {
+    set_status(name + " is no scenario: " + error.what(), true);
+    return false;
+  }
   const int index = choice_->findText(name);
   choice_->setCurrentIndex(std::max(0, index));
   form_->set_document(std::move(document));
   set_status("", false);
   last_iteration_ = 0;
   rest_.start();
+  return true;
 }
 
 void ScenarioPanel::use_layout(const Document& layout) {
   Document document = form_->document();
+  if (!document["layout"].is_object()) document["layout"] = Document::object();
   for (const auto& [key, value] : layout.items()) document["layout"][key] = value;
   form_->set_document(std::move(document));
   rest_.start();

@@ -23,7 +23,7 @@ class ScenarioPanel : public QWidget {
 
   /// A file, or the name of a shipped run. False, with a message shown, if it cannot be read.
   bool load(const QString& path_or_name);
-  void load_text(const std::string& json, const QString& name);
+  bool load_text(const std::string& json, const QString& name);
   bool save(const QString& path);
   /// Takes keys of a layout over (tp, pp, …) and estimates anew.
   void use_layout(const Document& layout);
@@ -32,6 +32,8 @@ class ScenarioPanel : public QWidget {
   void run();
   void cancel() { runner_.cancel(); }
   bool running() const { return runner_.running(); }
+  /// An estimate is under way, or about to be.
+  bool estimating() const { return rest_.isActive() || estimator_.running(); }
   ScenarioForm& form() { return *form_; }
   QString status() const { return status_->text(); }
   QString estimate() const { return estimate_->text(); }

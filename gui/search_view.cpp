@@ -14,6 +14,7 @@
 
 #include "gui/number_text.h"
 #include "gui/run_child.h"
+#include "gui/table_style.h"
 #include "gui/theme.h"
 #include "sim/app/report.h"
 
@@ -141,15 +142,8 @@ SearchView::SearchView(QWidget* parent)
   setObjectName("search");
   summary_->setWordWrap(true);
   search_->setAccessibleName("Search the layouts of the scenario");
-  table_->setAccessibleName("Layouts found");
-  rejected_->setAccessibleName("Why other layouts failed");
-  for (QTableWidget* table : {table_, rejected_}) {
-    table->setEditTriggers(QAbstractItemView::NoEditTriggers);
-    table->setSelectionBehavior(QAbstractItemView::SelectRows);
-    table->verticalHeader()->hide();
-    table->verticalHeader()->setDefaultSectionSize(20);
-    table->setShowGrid(false);
-  }
+  style_table(*table_, "Layouts found");
+  style_table(*rejected_, "Why other layouts failed");
   auto* top = new QHBoxLayout;
   top->addWidget(search_);
   top->addWidget(summary_, 1);
@@ -217,6 +211,8 @@ bool SearchView::show_result(const std::string& json, const QString& name) {
     return false;
   }
   std::vector<FoundRow> rows;
+  std::vector<std::pair<QString, std::int64_t>> reasons;
+  QString said;
   try {
     for (const auto& j : result["best"]) rows.push_back(row_of(j, false));
     for (const auto& j : result.value("pareto", nlohmann::ordered_json::array())) {
@@ -229,20 +225,29 @@ bool SearchView::show_result(const std::string& json, const QString& name) {
       else
         rows.push_back(std::move(row));
     }
-    rows_ = std::move(rows);
-    fill_tables(result);
+    for (const auto& j : result.value("rejected", nlohmann::ordered_json::array())) {
+      reasons.emplace_back(text(j.value("reason", std::string())),
+                           j.value("layouts", std::int64_t{0}));
+    }
+    said = QString("%1 layouts looked at, %2 fit%3. Double click takes one into the scenario.")
+               .arg(count_text(result.value("looked_at", std::int64_t{0})),
+                    count_text(result.value("feasible", std::int64_t{0})),
+                    result.value("stopped", false) ? " (stopped before the end)" : "");
   } catch (const nlohmann::json::exception& error) {
     summary_->setText(name + " is no result of gputwin search: " + error.what());
     return false;
   }
+  rows_ = std::move(rows);
+  fill_tables(reasons);
+  summary_->setText(said);
   plot_->set(rows_);
   return true;
 }
 
-void SearchView::fill_tables(const nlohmann::ordered_json& result) {
+void SearchView::fill_tables(const std::vector<std::pair<QString, std::int64_t>>& reasons) {
   const auto put = [](QTableWidget* table, int row, int column, const QString& words) {
     auto* item = new QTableWidgetItem(words);
-    if (column > 0) item->setTextAlignment(Qt::AlignRight | Qt::AlignVCenter);
+    item->setTextAlignment(cell_alignment(column));
     table->setItem(row, column, item);
   };
   table_->setColumnCount(4);
@@ -256,21 +261,15 @@ void SearchView::fill_tables(const nlohmann::ordered_json& result) {
     put(table_, r, 2, text(human_time(row.seconds)) + (row.simulated ? "" : " est."));
     put(table_, r, 3, bytes_text(row.bytes));
   }
-  const auto rejected = result.value("rejected", nlohmann::ordered_json::array());
   rejected_->setColumnCount(2);
   rejected_->setHorizontalHeaderLabels({"why others failed", "layouts"});
   rejected_->horizontalHeader()->setSectionResizeMode(0, QHeaderView::Stretch);
-  rejected_->setRowCount(static_cast<int>(rejected.size()));
-  for (int r = 0; r < static_cast<int>(rejected.size()); ++r) {
-    const auto& j = rejected[static_cast<std::size_t>(r)];
-    put(rejected_, r, 0, text(j.value("reason", std::string())));
-    put(rejected_, r, 1, count_text(j.value("layouts", std::int64_t{0})));
+  rejected_->setRowCount(static_cast<int>(reasons.size()));
+  for (int r = 0; r < static_cast<int>(reasons.size()); ++r) {
+    const auto& [reason, layouts] = reasons[static_cast<std::size_t>(r)];
+    put(rejected_, r, 0, reason);
+    put(rejected_, r, 1, count_text(layouts));
   }
-  summary_->setText(
-      QString("%1 layouts looked at, %2 fit%3. Double click takes one into the scenario.")
-          .arg(count_text(result.value("looked_at", std::int64_t{0})),
-               count_text(result.value("feasible", std::int64_t{0})),
-               result.value("stopped", false) ? " (stopped before the end)" : ""));
 }
 
 }  // namespace gputwin::gui

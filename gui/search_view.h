@@ -69,7 +69,7 @@ class SearchView : public QWidget {
   void search_wanted();
 
  private:
-  void fill_tables(const nlohmann::ordered_json& result);
+  void fill_tables(const std::vector<std::pair<QString, std::int64_t>>& reasons);
   void ended(int code);
   QProcess process_;
   std::vector<FoundRow> rows_;

@@ -2,7 +2,27 @@
 
 namespace gputwin::gui {
 
+namespace {
+
+constexpr std::size_t kMostHits = 100'000;
+
+}  // namespace
+
+Session::Session(QObject* parent)
+    : QObject(parent),
+      searching_(this,
+                 [this](SearchHits hits) {
+                   hits_ = std::move(hits);
+                   Q_EMIT hits_changed();
+                 }),
+      tracing_(this, [this](std::vector<PathStep> path) {
+        path_ = std::move(path);
+        Q_EMIT path_changed();
+      }) {}
+
 void Session::set_store(std::shared_ptr<const Store> store) {
+  searching_.drop();
+  tracing_.drop();
   store_ = std::move(store);
   selected_ = kNoSlice;
   range_.reset();
@@ -40,14 +60,22 @@ void Session::select_range(std::optional<TimeRange> range) {
 
 void Session::search(const QString& words) {
   words_ = words.trimmed();
-  hits_ =
-      store_ && !words_.isEmpty() ? gputwin::search(*store_, words_.toStdString()) : SearchHits{};
+  if (store_ && !words_.isEmpty()) {
+    return searching_.ask([store = store_, words = words_.toStdString()](std::stop_token stop) {
+      return gputwin::search(*store, words, kMostHits, stop);
+    });
+  }
+  searching_.drop();
+  hits_ = {};
   Q_EMIT hits_changed();
 }
 
 void Session::show_path(bool on) {
   path_shown_ = on && store_;
-  if (path_shown_ && path_.empty()) path_ = critical_path(*store_, store_->range());
+  if (path_shown_ && path_.empty() && !tracing_.busy()) {
+    tracing_.ask(
+        [store = store_](std::stop_token) { return critical_path(*store, store->range()); });
+  }
   Q_EMIT path_changed();
 }
 

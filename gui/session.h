@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "gui/query.h"
 #include "sim/trace/queries.h"
 #include "sim/trace/store.h"
 
@@ -26,7 +27,7 @@ class Session : public QObject {
   Q_OBJECT
 
  public:
-  explicit Session(QObject* parent = nullptr) : QObject(parent) {}
+  explicit Session(QObject* parent = nullptr);
 
   const Store* store() const { return store_.get(); }
   std::shared_ptr<const Store> shared_store() const { return store_; }
@@ -40,12 +41,15 @@ class Session : public QObject {
   void select_range(std::optional<TimeRange> range);
 
   const SearchHits& hits() const { return hits_; }
+  /// Looks for slices in the background; hits_changed() tells of them.
   void search(const QString& words);
   const QString& words() const { return words_; }
 
   const std::vector<PathStep>& path() const { return path_; }
   void show_path(bool on);
   bool path_shown() const { return path_shown_; }
+  /// A search or the critical path is under way.
+  bool busy() const { return searching_.busy() || tracing_.busy(); }
 
   std::vector<Mark> marks;
 
@@ -67,6 +71,8 @@ class Session : public QObject {
   QString words_;
   std::vector<PathStep> path_;
   bool path_shown_ = false;
+  Query<SearchHits> searching_;
+  Query<std::vector<PathStep>> tracing_;
 };
 
 }  // namespace gputwin::gui

@@ -28,6 +28,7 @@ class Timeline : public QWidget {
   void set_window(Window window, bool remember = true);
   RowModel& rows() { return rows_; }
   int scroll() const { return bar_->value(); }
+  void scroll_to(int pixels) { bar_->setValue(pixels); }
 
   void fit_all();
   void fit_selection();

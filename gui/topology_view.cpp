@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "gui/number_text.h"
+#include "gui/table_style.h"
 #include "gui/theme.h"
 #include "sim/app/data_directory.h"
 #include "sim/app/scenario.h"
@@ -227,13 +228,9 @@ TopologyView::TopologyView(Session& session, QWidget* parent)
       table_(new QTableWidget) {
   setObjectName("topology");
   summary_->setWordWrap(true);
-  table_->setAccessibleName("Links by load");
-  table_->setEditTriggers(QAbstractItemView::NoEditTriggers);
+  style_table(*table_, "Links by load");
   table_->setColumnCount(5);
   table_->setHorizontalHeaderLabels({"link", "mean GB/s", "peak GB/s", "capacity", "load"});
-  table_->verticalHeader()->hide();
-  table_->verticalHeader()->setDefaultSectionSize(20);
-  table_->setShowGrid(false);
   table_->horizontalHeader()->setSectionResizeMode(0, QHeaderView::Stretch);
   auto* right = new QVBoxLayout;
   right->addWidget(summary_);

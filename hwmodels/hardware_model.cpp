@@ -151,7 +151,7 @@ Cost HardwareModel::kernel(const Op& op, Bytes read, Bytes written, DeviceKindId
       cost = training_rnn_cost(device, op);
       factor = stack.factor(Factor::Gemm);
       break;
-    case OpKind::CpuAdam: cost = cpu_adam_cost(*nodes_[kind.value], op.dims[0]); break;
+    case OpKind::CpuAdam: cost = cpu_adam_cost(*nodes_[kind.value], op.dims[0], op.dims[1]); break;
     default:  // all others move bytes
       cost = memory_bound_cost(device, op, read, written);
       factor = stack.factor(Factor::MemoryBound) * (moves_expert_rows(op) ? experts_.rows : 1.0);

@@ -5,18 +5,21 @@
 namespace gputwin {
 namespace {
 
-constexpr std::array<StepEntry, 6> kSteps{{
+constexpr std::array<StepEntry, 9> kSteps{{
     {"lower", "kernels, collectives and buffers of every stage, by layer and phase"},
+    {"compress", "tensor-parallel collectives of payloads: encode, exchange, decode"},
     {"recompute", "forward operations repeated in backward instead of keeping their results"},
+    {"overlap", "samples in chunks, the collective of one under the kernels of the next"},
     {"split", "weight gradients taken out of the backward pass, where the schedule wants it"},
     {"derive",
      "the events between streams that data demands, allocation at first use, freeing after the "
      "last"},
     {"schedule", "the order of passes over micro-batches, and the messages between stages"},
+    {"offload", "weights, gradients and optimizer states that live in host memory or on NVMe"},
     {"verify", "matching sequences, events, liveness and bytes of the finished plan"},
 }};
 
-constexpr std::array<ScheduleEntry, 12> kSchedules{{
+constexpr std::array<ScheduleEntry, 13> kSchedules{{
     {Schedule::None, "none", "one stage: micro-batches one by one, gradients accumulate"},
     {Schedule::Gpipe, "gpipe", "all forwards, then all backwards"},
     {Schedule::OneFOneB, "1f1b",
@@ -30,6 +33,8 @@ constexpr std::array<ScheduleEntry, 12> kSchedules{{
     {Schedule::Hanayo, "hanayo", "waves: chunks snake over the stages, one copy of the weights"},
     {Schedule::DualPipe, "dualpipe", "micro-batches run both ways through two copies (DeepSeek)"},
     {Schedule::Chimera, "chimera", "1f1b both ways through two copies of the model"},
+    {Schedule::PipedreamAsync, "pipedream-async",
+     "1f1b without a flush, two versions of the weights (PipeDream-2BW)"},
 }};
 
 }  // namespace

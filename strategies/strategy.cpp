@@ -1,12 +1,18 @@
 #include "strategies/strategy.h"
 
 #include <chrono>
+#include <optional>
 
 #include "sim/core/verify.h"
 #include "strategies/lowering/layer_graph.h"
 #include "strategies/lowering/stack_kernels.h"
 #include "strategies/lowering/transformer.h"
+#include "strategies/passes/choose.h"
+#include "strategies/passes/compress.h"
+#include "strategies/passes/offload.h"
+#include "strategies/passes/overlap.h"
 #include "strategies/passes/recompute.h"
+#include "strategies/passes/single_queue.h"
 #include "strategies/passes/split_backward.h"
 #include "strategies/registry.h"
 #include "strategies/schedules/emit.h"
@@ -46,6 +52,28 @@ std::vector<StageTable> tables_of(const Lowered& lowered, const Cluster& cluster
                          message_seconds(lowered, *costs, topology));
 }
 
+// Compressed, recomputed and cut into chunks, as the layout says.
+Outcome<Lowered> with_passes(Stopwatch& watch, const Transformer& model, const Cluster& cluster,
+                             Lowered lowered, const Job& job, const CostModel* costs) {
+  const Layout& asked = lowered.layout;
+  const bool asks = asked.chunk_overlap.on() || asked.compression.on();
+  std::optional<Topology> topology;
+  if (asks) topology.emplace(cluster);
+  const StagePrices prices{.costs = costs, .topology = topology ? &*topology : nullptr};
+  Outcome<Lowered> made = watch.run("compress", [&]() -> Outcome<Lowered> {
+    if (!asks) return std::move(lowered);
+    auto choice = choose_passes(model, cluster, asked, job, prices);
+    if (auto* refused = std::get_if<Infeasible>(&choice)) return std::move(*refused);
+    lowered.layout = std::get<PassChoice>(choice).layout;
+    return compress(std::move(lowered));
+  });
+  if (auto* refused = std::get_if<Infeasible>(&made)) return std::move(*refused);
+  lowered = std::move(std::get<Lowered>(made));
+  lowered = watch.run("recompute", [&] { return recompute(std::move(lowered)); });
+  return watch.run("overlap",
+                   [&] { return asks ? overlap(std::move(lowered), prices) : std::move(lowered); });
+}
+
 }  // namespace
 
 std::vector<StepInfo> steps() {
@@ -60,6 +88,10 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
                         Plugins plugins) {
   Stopwatch watch(times);
   if (const auto* graph = std::get_if<LayerGraph>(&workload)) {
+    if (layout.offload.enabled) {
+      return Infeasible{.reason = "not lowered yet: offload of layer graphs",
+                        .fix = "leave the pass offload out"};
+    }
     Outcome<Plan> outcome =
         watch.run("lower", [&] { return lower_graph(*graph, cluster, layout, job); });
     if (const Plan* plan = std::get_if<Plan>(&outcome)) {
@@ -73,8 +105,10 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
   const auto* transformer = std::get_if<Transformer>(&workload);
   auto outcome = watch.run("lower", [&] { return lower(*transformer, cluster, layout, job); });
   if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
-  Lowered lowered =
-      watch.run("recompute", [&] { return recompute(std::move(std::get<Lowered>(outcome))); });
+  outcome =
+      with_passes(watch, *transformer, cluster, std::move(std::get<Lowered>(outcome)), job, costs);
+  if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
+  Lowered lowered = std::move(std::get<Lowered>(outcome));
   lowered = watch.run("split", [&] {
     return splits_backward(layout.schedule) ? split_backward(std::move(lowered))
                                             : std::move(lowered);
@@ -82,15 +116,24 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
   outcome = plugin_segments(plugins, std::move(lowered), job);
   if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
   lowered = std::move(std::get<Lowered>(outcome));
-  auto ordered = plugin_schedule(plugins, layout, lowered.micro_batches,
-                                 tables_of(lowered, cluster, costs));
+  auto ordered =
+      plugin_schedule(plugins, layout, lowered.micro_batches, tables_of(lowered, cluster, costs));
   if (auto* refused = std::get_if<Infeasible>(&ordered)) return std::move(*refused);
   const auto& tables = std::get<std::vector<StageTable>>(ordered);
   Templates templates =
       watch.run("derive", [&] { return derive_templates(std::move(lowered), tables); });
   Plan plan = watch.run("schedule", [&] { return emit(std::move(templates), tables); });
-  watch.run("verify", [&] {
+  if (layout.single_queue) plan = single_queue(std::move(plan));
+  Outcome<Plan> moved = watch.run("offload", [&]() -> Outcome<Plan> {
+    if (!layout.offload.enabled) return std::move(plan);
     verify_or_throw(plan, "schedule");
+    const Topology topology(cluster);
+    return offload(std::move(plan), layout, costs, &topology);
+  });
+  if (auto* refused = std::get_if<Infeasible>(&moved)) return std::move(*refused);
+  plan = std::move(std::get<Plan>(moved));
+  watch.run("verify", [&] {
+    verify_or_throw(plan, layout.offload.enabled ? "offload" : "schedule");
     return 0;
   });
   return plugin_plan(plugins, std::move(plan), layout, job);

@@ -107,6 +107,8 @@ double ring_bytes(OpKind kind, double bytes, double n) {
     case OpKind::CastCopy:
     case OpKind::Quantize:
     case OpKind::AbsMax:
+    case OpKind::Encode:
+    case OpKind::Decode:
     case OpKind::Zero:
     case OpKind::SumOfSquares:
     case OpKind::AdamStep:

@@ -31,11 +31,10 @@ Cost memory_bound_cost(const Device& device, const Op& op, Bytes read, Bytes wri
 /// sustained peak), bytes / (eff BW)).
 Cost opaque_cost(const Device& device, const Op& op, Bytes read, Bytes written);
 
-/// Adam on the host cores of one GPU's share of its node:
+/// Adam on the host, `ranks` of the node at once (0: as many as it has GPUs):
 /// t = max( n / (cores x rate), bytes / (60 % of DRAM share) ), 28 bytes per element.
-/// Source  28 bytes: gradient 4, master, m and v read and written 24. The rate per core is assumed,
-///         from DeepSpeed's statement that its vectorised step is 5-6 x PyTorch's; DRAM binds on
-///         server CPUs.
-Cost cpu_adam_cost(const NodeType& node, std::int64_t elements);
+/// Source  28 bytes: gradient 4, master, m and v read and written 24. The rate per core is measured
+///         on a DGX-2 (memory_bound.cpp); the usable share of DRAM is assumed.
+Cost cpu_adam_cost(const NodeType& node, std::int64_t elements, std::int64_t ranks = 0);
 
 }  // namespace gputwin

@@ -78,6 +78,7 @@ class Writer {
   std::string text() {
     headline();
     breakdown();
+    passes();
     memory();
     engine();
     list("Warnings", result_.warnings);
@@ -156,6 +157,28 @@ class Writer {
   void breakdown_row(std::string_view name, Ps time, double share) {
     line("  {:<18}{:>10}  {:>5.1f} %  {}", name, human_time(to_seconds(time).value), share * 100,
          tinted(bar(share, kBarWidth, context_.ascii)));
+  }
+
+  static std::string chunks(const std::vector<std::int64_t>& samples) {
+    return fmt::format("{} of {} samples", samples.size(), fmt::join(samples, " + "));
+  }
+
+  void passes() {
+    if (!result_.passes) return;
+    const PassFigures& f = *result_.passes;
+    const auto time = [](Ps t) { return human_time(to_seconds(t).value); };
+    heading("Overlap and compression");
+    line("  {:<18}forward {}, backward {}", "chunks", chunks(f.forward_chunks),
+         chunks(f.backward_chunks));
+    line("  {:<18}forward {}; backward {}; expected error of an exchange {:.3g}", "codecs",
+         f.forward_codec, f.backward_codec, f.expected_error);
+    line("  {:<18}{} blocking, {} now", "exposed tp", time(f.blocking_exposed), time(f.exposed));
+    line("  {:<18}{:.3f} GB a rank, {:.3f} GB blocking", "tp bytes",
+         static_cast<double>(f.bytes.value) * 1e-9,
+         static_cast<double>(f.blocking_bytes.value) * 1e-9);
+    line("  {:<18}{} blocking; splitting a forward layer wins at most {:.2f} times", "iteration",
+         time(f.blocking_iteration), f.gain_bound);
+    line("  {}", f.verdict);
   }
 
   void memory() {

@@ -87,6 +87,22 @@ Json engine(const Execution& run) {
           {"peak_rss_bytes", e.peak_rss_bytes}};
 }
 
+Json passes(const PassFigures& f, Ps iteration) {
+  return {{"forward_chunks_samples", f.forward_chunks},
+          {"backward_chunks_samples", f.backward_chunks},
+          {"forward_codec", f.forward_codec},
+          {"backward_codec", f.backward_codec},
+          {"expected_error", f.expected_error},
+          {"blocking_iteration_s", seconds(f.blocking_iteration)},
+          {"speed_up", seconds(f.blocking_iteration) / seconds(iteration)},
+          {"blocking_exposed_tp_s", seconds(f.blocking_exposed)},
+          {"exposed_tp_s", seconds(f.exposed)},
+          {"blocking_tp_bytes", f.blocking_bytes.value},
+          {"tp_bytes", f.bytes.value},
+          {"gain_bound", f.gain_bound},
+          {"verdict", f.verdict}};
+}
+
 }  // namespace
 
 std::string result_json(const RunResult& result, const std::string& flops_convention) {
@@ -107,6 +123,7 @@ std::string result_json(const RunResult& result, const std::string& flops_conven
   out["breakdown_s"] = breakdown(run);
   out["breakdown_rank"] = run.last_rank.valid() ? Json(run.last_rank.value) : Json(nullptr);
   out["memory"] = memory(result.memory);
+  if (result.passes) out["passes"] = passes(*result.passes, run.iteration);
   out["extrapolated"] = result.extrapolated;
   out["warnings"] = result.warnings;
   out["engine"] = engine(run);

@@ -10,6 +10,8 @@
 #include "sim/app/data_directory.h"
 #include "sim/app/describe.h"
 #include "sim/app/memory_figures.h"
+#include "sim/app/offload_figures.h"
+#include "sim/app/pass_figures.h"
 #include "sim/app/result_json.h"
 #include "sim/app/uncertainty.h"
 #include "sim/engine/reference_executor.h"
@@ -18,6 +20,8 @@
 #include "sim/trace/gtr_file.h"
 #include "sim/trace/perfetto_writer.h"
 #include "sim/trace/run_trace.h"
+#include "strategies/offload/strategies.h"
+#include "strategies/passes/choose.h"
 #include "strategies/strategy.h"
 
 namespace gputwin {
@@ -91,12 +95,12 @@ void apply_what_if(const WhatIf& what_if, Plan& plan) {
 }
 
 /// Single changes to a layout that save memory, cheapest in time first.
-std::vector<std::pair<std::string, Layout>> lighter_layouts(const Layout& from) {
-  std::vector<std::pair<std::string, Layout>> list;
+std::vector<LayoutChange> lighter_layouts(const Layout& from) {
+  std::vector<LayoutChange> list;
   const auto add = [&](std::string what, auto change) {
     Layout changed = from;
     change(changed);
-    if (!(changed == from)) list.emplace_back(std::move(what), std::move(changed));
+    if (!(changed == from)) list.push_back({std::move(what), std::move(changed)});
   };
   if (from.zero == 0 && from.dp * from.cp > 1) add("layout.zero=1", [](Layout& l) { l.zero = 1; });
   if (from.tp > 1) add("layout.sp=true", [](Layout& l) { l.sp = true; });
@@ -115,6 +119,22 @@ std::vector<std::pair<std::string, Layout>> lighter_layouts(const Layout& from) 
     l.recompute = Recompute::Full;
     if (l.dp > 1) l.zero = std::max(l.zero, most);
   });
+  if (from.offload.enabled) return list;
+  for (const char* strategy : {"zero-offload", "greedy"}) {
+    const std::string pass = fmt::format(R"(passes=[{{"offload":{{"strategy":"{}"}}}}])", strategy);
+    const OffloadSpec spec = *find_offload_strategy(strategy);
+    add(pass, [&](Layout& l) { l.offload = spec; });
+    add(pass + ", layout.recompute=full", [&](Layout& l) {
+      l.offload = spec;
+      l.recompute = Recompute::Full;
+    });
+    if (from.dp * from.cp == 1) continue;
+    add(pass + ", layout.recompute=full, layout.zero=" + std::to_string(most), [&](Layout& l) {
+      l.offload = spec;
+      l.recompute = Recompute::Full;
+      l.zero = std::max(l.zero, most);
+    });
+  }
   return list;
 }
 
@@ -142,16 +162,27 @@ std::vector<RoleMemory> memory_of(const Scenario& scenario, const Plan& plan,
 /// The first lighter layout that fits, as text; empty memory needs no advice.
 std::string what_fits(const Scenario& scenario, const HardwareModel& costs,
                       const Topology& topology) {
-  for (const auto& [what, layout] : lighter_layouts(scenario.layout)) {
-    const Outcome<Plan> outcome = plan_of(scenario, layout, costs);
-    const Plan* plan = std::get_if<Plan>(&outcome);
-    if (plan == nullptr) continue;
-    if (!memory_shortage(*plan, memory_of(scenario, *plan, costs, topology), topology))
-      return what + " fits";
+  const std::vector<LayoutChange> fitting = fitting_changes(scenario, costs, topology, false);
+  if (!fitting.empty()) return fitting.front().what + " fits";
+  return "no change of recompute, zero, sp or offload fits: use more GPUs per model (layout.tp, "
+         "layout.pp) or a smaller layout.micro_batch";
+}
+
+/// Of all changes that fit, the one with the shortest iteration without contention.
+std::optional<LayoutChange> cheapest_fit(const Scenario& scenario, const HardwareModel& costs,
+                                         const Topology& topology) {
+  std::optional<LayoutChange> best;
+  Ps least = 0;
+  for (LayoutChange& change : fitting_changes(scenario, costs, topology, true)) {
+    Outcome<Plan> outcome = plan_of(scenario, change.layout, costs);
+    const ExecutionOutcome executed =
+        ReferenceExecutor().run(std::get<Plan>(outcome), costs, topology, RunOptions{}, nullptr);
+    const auto* execution = std::get_if<Execution>(&executed);
+    if (execution == nullptr || (best && execution->iteration >= least)) continue;
+    least = execution->iteration;
+    best = std::move(change);
   }
-  return "no change of recompute, zero or sp fits: use more GPUs per model (layout.tp, layout.pp) "
-         "or a smaller "
-         "layout.micro_batch";
+  return best;
 }
 
 /// Ranks worth drawing: one of each program and those that differ by their speed, at most `limit`.
@@ -219,6 +250,20 @@ std::unique_ptr<Executor> executor_of(ExecutorKind kind) {
 
 }  // namespace
 
+std::vector<LayoutChange> fitting_changes(const Scenario& scenario, const HardwareModel& costs,
+                                          const Topology& topology, bool all) {
+  std::vector<LayoutChange> fitting;
+  for (LayoutChange& change : lighter_layouts(scenario.layout)) {
+    const Outcome<Plan> outcome = plan_of(scenario, change.layout, costs);
+    const Plan* plan = std::get_if<Plan>(&outcome);
+    if (plan == nullptr) continue;
+    if (memory_shortage(*plan, memory_of(scenario, *plan, costs, topology), topology)) continue;
+    fitting.push_back(std::move(change));
+    if (!all) break;
+  }
+  return fitting;
+}
+
 Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& costs,
                              const Topology& topology) {
   Outcome<Plan> outcome = plan_of(scenario, scenario.layout, costs);
@@ -241,19 +286,83 @@ Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& cost
   return prepared;
 }
 
-RunOutcome run(const Scenario& scenario, const RunRequest& request) {
+namespace {
+
+/// What the passes chose and gain over the same job without them. `scenario` gets the choice, so
+/// that the plan is made with it; what was searched for and comes out slower is dropped.
+std::variant<PassFigures, Infeasible, Deadlock, Cancelled> compare_passes(
+    Scenario& scenario, const RunRequest& request, const HardwareModel& costs,
+    const CostModel& priced, const Topology& topology) {
+  const auto& model = std::get<Transformer>(scenario.workload);
+  const Layout asked = scenario.layout;
+  const StagePrices prices{&costs, &topology};
+  auto choice = choose_passes(model, scenario.cluster, asked, scenario.job, prices);
+  if (auto* infeasible = std::get_if<Infeasible>(&choice)) return std::move(*infeasible);
+  auto& chosen = std::get<PassChoice>(choice);
+  Outcome<Plan> made[2] = {plan_of(scenario, without_passes(asked), costs),
+                           plan_of(scenario, chosen.layout, costs)};
+  Execution executed[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    if (auto* infeasible = std::get_if<Infeasible>(&made[i])) return std::move(*infeasible);
+    Plan& plan = std::get<Plan>(made[i]);
+    apply_what_if(scenario.what_if, plan);
+    make_free(plan, scenario.what_if.without);
+    ExecutionOutcome outcome =
+        executor_of(request.executor)->run(plan, priced, topology, request.options, nullptr);
+    if (auto* deadlock = std::get_if<Deadlock>(&outcome)) return std::move(*deadlock);
+    if (std::holds_alternative<Cancelled>(outcome)) return Cancelled{};
+    executed[i] = std::move(std::get<Execution>(outcome));
+  }
+  PassFigures figures =
+      pass_figures(chosen.layout, std::get<Plan>(made[0]), std::get<Plan>(made[1]), model.hidden);
+  figures.gain_bound = chosen.gain_bound;
+  const Execution& blocking = executed[0];
+  judge(figures, blocking, executed[1]);
+  const bool searched =
+      (asked.chunk_overlap.on() && !asked.chunk_overlap.equal) || asked.compression.search;
+  scenario.layout = chosen.layout;
+  if (searched && executed[1].iteration >= blocking.iteration) {
+    scenario.layout = without_passes(asked);
+    figures.verdict += " They are left out of this run.";
+    figures.bytes = figures.blocking_bytes;
+    figures.exposed = figures.blocking_exposed;
+  }
+  return figures;
+}
+
+}  // namespace
+
+RunOutcome run(const Scenario& as_given, const RunRequest& request) {
+  Scenario scenario = as_given;
   const Topology topology(scenario.cluster);
   const WhatIf& what_if = scenario.what_if;
   const HardwareModel costs(topology, scenario.job, data_directory() / "hwmodels",
                             without(what_if.without, {.times = what_if.times}));
+  const AblatedCosts ablated(costs, what_if.without);
+  const CostModel& priced =
+      what_if.without.empty() ? static_cast<const CostModel&>(costs) : ablated;
+  std::optional<PassFigures> passes;
+  if (has_passes(scenario.layout)) {
+    auto compared = compare_passes(scenario, request, costs, priced, topology);
+    if (auto* infeasible = std::get_if<Infeasible>(&compared)) return std::move(*infeasible);
+    if (auto* deadlock = std::get_if<Deadlock>(&compared)) return std::move(*deadlock);
+    if (std::holds_alternative<Cancelled>(compared)) return Cancelled{};
+    passes = std::move(std::get<PassFigures>(compared));
+  }
   Outcome<PreparedRun> outcome = prepare(scenario, costs, topology);
+  std::string fitted;
+  if (const auto* short_of = std::get_if<Infeasible>(&outcome);
+      request.fit && short_of != nullptr && short_of->short_by) {
+    if (std::optional<LayoutChange> change = cheapest_fit(scenario, costs, topology)) {
+      fitted = "did not fit (" + short_of->reason + "); fitted by " + change->what;
+      scenario.layout = std::move(change->layout);
+      outcome = prepare(scenario, costs, topology);
+    }
+  }
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun& prepared = std::get<PreparedRun>(outcome);
 
   make_free(prepared.plan, what_if.without);
-  const AblatedCosts ablated(costs, what_if.without);
-  const CostModel& priced =
-      what_if.without.empty() ? static_cast<const CostModel&>(costs) : ablated;
 
   TraceFile trace(request, scenario, prepared.plan, topology,
                   traced_ranks(prepared.plan, request.trace_ranks));
@@ -262,6 +371,11 @@ RunOutcome run(const Scenario& scenario, const RunRequest& request) {
       executor_of(request.executor)->run(prepared.plan, priced, topology, request.options, sink);
   if (auto* deadlock = std::get_if<Deadlock>(&executed)) return std::move(*deadlock);
   const bool cancelled = std::holds_alternative<Cancelled>(executed);
+  if (!request.address_map.empty() && !cancelled) {
+    AtomicFile file(request.address_map);
+    file.write(address_map(prepared.plan, prepared.plan.programs.front()).svg);
+    file.commit();
+  }
   // A trace that could not be written is the error to report; one of a cancelled run is dropped.
   if (!cancelled || trace.failed()) trace.close();
   if (cancelled) return Cancelled{};
@@ -278,7 +392,12 @@ RunOutcome run(const Scenario& scenario, const RunRequest& request) {
   result.high = interval.high;
   result.extrapolated = interval.extrapolated;
   result.warnings = std::move(prepared.warnings);
+  if (!fitted.empty()) result.warnings.push_back(std::move(fitted));
+  for (std::string& line : offload_lines(prepared.plan, result.execution, costs, topology)) {
+    result.warnings.push_back(std::move(line));
+  }
   add_warnings(costs, result);
+  result.passes = std::move(passes);
   trace.close(scenario, result);
   return result;
 }

@@ -22,6 +22,8 @@ struct RunRequest {
   EventSink* sink = nullptr;     // progress, or null
   std::filesystem::path trace;   // empty: none
   std::size_t trace_ranks = 64;  // at most this many ranks are written
+  std::filesystem::path address_map;  // empty: none; a picture of the first stage's memory
+  bool fit = false;  // change a job that does not fit so that it does
 };
 
 /// Everything between the scenario and the executor, made once and kept for explaining and tracing.
@@ -36,6 +38,17 @@ struct PreparedRun {
 /// fits. With what_if.unlimited_memory a shortage is a warning.
 Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& costs,
                              const Topology& topology);
+
+/// A change to a layout, as a person would write it.
+struct LayoutChange {
+  std::string what;
+  Layout layout;
+};
+
+/// Changes of sharding, recomputation and offload that make the job fit, in the order in which they
+/// usually cost time; the first only, or all. Empty: none does.
+std::vector<LayoutChange> fitting_changes(const Scenario& scenario, const HardwareModel& costs,
+                                          const Topology& topology, bool all);
 
 /// The result of a run, or why there is none.
 using RunOutcome = std::variant<RunResult, Infeasible, Deadlock, Cancelled>;

@@ -1,5 +1,4 @@
-# Reads scenarios. Apart from the rest of the layer so that its tests need neither strategies nor
-# an engine.
+# Reads scenarios. Apart from the rest of the layer so that its tests need no engine.
 find_package(valijson REQUIRED)
 
 # The schemas are compiled in, so that a program moved elsewhere still validates.
@@ -18,6 +17,7 @@ add_library(gputwin_scenario STATIC
   ablation.cpp
   graph_reader.cpp
   json_text.cpp
+  passes_reader.cpp
   networks/image_networks.cpp
   networks/network_builder.cpp
   networks/networks.cpp
@@ -34,4 +34,4 @@ add_library(gputwin_scenario STATIC
 add_library(gputwin::scenario ALIAS gputwin_scenario)
 target_link_libraries(gputwin_scenario
   PUBLIC gputwin_flags gputwin::core gputwin::hwmodels nlohmann_json::nlohmann_json
-  PRIVATE fmt::fmt valijson)
+  PRIVATE gputwin::strategies fmt::fmt valijson)  # of the strategies: names of offload settings

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/app/graph_reader.h"
+#include "sim/app/passes_reader.h"
 #include "sim/app/scenario_document.h"
 #include "sim/app/scenario_files.h"
 #include "sim/app/scenario_reader.h"
@@ -50,6 +51,7 @@ Scenario scenario_of(const ScenarioDocument& document) {
   s.allocator = read_allocator(root.at("job"));
   check_job_rules(document, s);
   s.layout = read_layout(root.value("layout", Json::object()));
+  read_passes(document, root.value("passes", Json::array()), s);
   check_layout_rules(document, s);
   s.what_if = read_what_if(root.value("what_if", Json::object()));
   check_what_if_rules(document, s);

@@ -582,7 +582,14 @@ void check_layout_rules(const ScenarioDocument& d, const Scenario& s) {
   if (std::any_of(s.name.begin(), s.name.end(), is_control)) {
     throw d.error("/name", "holds control characters", "use printable characters");
   }
-  if (s.layout.tp_overlap != TpOverlap::None && !s.layout.sp) {
+  if (s.layout.tp_overlap == TpOverlap::Columns && s.layout.sp) {
+    throw d.error(d.blame({"/layout/tp_overlap", "/layout/sp"}),
+                  "does not fit: sequence parallelism has no all-reduces to cut",
+                  "set sp to false, or tp_overlap to userbuffers");
+  }
+  const bool needs_sp =
+      s.layout.tp_overlap == TpOverlap::Userbuffers || s.layout.tp_overlap == TpOverlap::AsyncTp;
+  if (needs_sp && !s.layout.sp) {
     throw d.error(d.blame({"/layout/tp_overlap", "/layout/sp"}),
                   "does not fit: only sequence parallelism has collectives to cut",
                   "set sp to true, or tp_overlap to none");

@@ -19,6 +19,7 @@ Action add_explain(CLI::App& app);
 Action add_validate(CLI::App& app);
 Action add_validate_cases(CLI::App& validate);
 Action add_validate_ops(CLI::App& validate);
+Action add_validate_convergence(CLI::App& validate);
 Action add_memory(CLI::App& app);
 Action add_search(CLI::App& app);
 Action add_calibrate(CLI::App& app);

@@ -8,6 +8,7 @@
 #include "sim/app/data_directory.h"
 #include "sim/app/scenario.h"
 #include "sim/cli/commands.h"
+#include "sim/core/codecs.h"
 #include "strategies/strategy.h"
 
 namespace gputwin::cli {
@@ -34,12 +35,25 @@ std::vector<Listing> strategy_steps(bool schedules) {
   return list;
 }
 
+std::vector<Listing> codecs() {
+  std::vector<Listing> list;
+  for (const CodecEntry& codec : codec_table()) {
+    const double width = 4096;
+    const double share =
+        static_cast<double>(payload_bytes(codec.usual, 4096, 4096).value) / (2 * width * width);
+    list.push_back({codec.name, fmt::format("{}; {:.3f} of the bytes at width 4,096 ({})",
+                                            codec.what, share, describe(codec.usual))});
+  }
+  return list;
+}
+
 std::vector<Listing> listing(const std::string& what) {
   const std::vector<std::filesystem::path> dirs{data_directory() / "scenarios"};
   if (what == "models") return list_models(dirs);
   if (what == "clusters") return list_clusters(dirs);
   if (what == "runs") return list_runs(dirs);
   if (what == "devices") return devices();
+  if (what == "codecs") return codecs();
   return strategy_steps(what == "schedules");
 }
 
@@ -51,9 +65,12 @@ Action add_list(CLI::App& app) {
   command->footer("Example: gputwin list models");
   auto what = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  command->add_option("what", *what, "models, clusters, runs, devices, strategies or schedules")
+  command
+      ->add_option("what", *what,
+                   "models, clusters, runs, devices, strategies, schedules or codecs")
       ->required()
-      ->check(CLI::IsMember({"models", "clusters", "runs", "devices", "strategies", "schedules"}));
+      ->check(CLI::IsMember(
+          {"models", "clusters", "runs", "devices", "strategies", "schedules", "codecs"}));
   command->add_flag("--json", *json, "Print JSON");
   return [what, json] {
     const std::vector<Listing> list = listing(*what);

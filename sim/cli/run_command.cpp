@@ -22,6 +22,8 @@ namespace gputwin::cli {
 namespace {
 
 struct Options {
+  bool fit = false;
+  std::string address_map;
   std::string scenario, out, trace, fold = "auto", executor = "simgrid", advance = "run-ahead";
   std::vector<std::string> sets, plugins;
   double time_limit = 0;
@@ -59,6 +61,8 @@ RunRequest request_of(const Options& options) {
   request.options.advance = options.advance == "calendar" ? Advance::Calendar : Advance::RunAhead;
   request.options.time_limit_s = options.time_limit;
   request.trace = options.trace;
+  request.fit = options.fit;
+  request.address_map = options.address_map;
   return request;
 }
 
@@ -143,6 +147,10 @@ Action add_run(CLI::App& app) {
   command->add_option("--out", o->out, "Folder for result.json");
   command->add_option("--trace", o->trace,
                       "Timeline: .json or .json.gz for Perfetto, .gtr for gputwin-gui");
+  command->add_flag("--fit", o->fit,
+                    "A job that does not fit is changed so that it does, by the fastest change");
+  command->add_option("--address-map", o->address_map,
+                      "Picture (SVG) of the first stage's GPU memory by address");
   command->add_option("--fold", o->fold, "auto: simulate ranks proven alike once; off: every rank")
       ->check(CLI::IsMember({"auto", "off"}))
       ->capture_default_str();

@@ -207,8 +207,10 @@ Action add_validate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("validate", "Predict published facts; error tables");
   command->require_subcommand(1);
   const Action runs = add_validate_runs(*command), ops = add_validate_ops(*command),
-               cases = add_validate_cases(*command);
-  return [command, runs, ops, cases] {
+               cases = add_validate_cases(*command),
+               convergence = add_validate_convergence(*command);
+  return [command, runs, ops, cases, convergence] {
+    if (command->got_subcommand("convergence")) return convergence();
     if (command->got_subcommand("ops")) return ops();
     return command->got_subcommand("cases") ? cases() : runs();
   };

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "sim/core/ids.h"
+#include "sim/core/offload.h"
+#include "sim/core/pass_options.h"
 
 namespace gputwin {
 
@@ -77,8 +79,9 @@ enum : std::uint8_t {
 enum class ContextComm : std::uint8_t { AllGather, Ring, AllToAll };
 
 /// How tensor-parallel collectives hide under the GEMM they belong to: not at all, in chunks
-/// through Transformer Engine's user buffers, or through symmetric memory (torch async TP).
-enum class TpOverlap : std::uint8_t { None, Userbuffers, AsyncTp };
+/// through Transformer Engine's user buffers, through symmetric memory (torch async TP), or
+/// all-reduces alone by columns of their product (Domino's column split).
+enum class TpOverlap : std::uint8_t { None, Userbuffers, AsyncTp, Columns };
 
 /// A dimension of the rank grid. Experts span dp x cp (x tp) and have no dimension of their own.
 enum class Dim : std::uint8_t { Tp, Cp, Dp, Pp };
@@ -117,6 +120,10 @@ struct Layout {
   std::uint8_t recompute_modules = 0;   // kRecompute*, beside `recompute`
   bool overlap_p2p = true;  // pipeline messages travel under compute, where the stack can
   std::int64_t bucket_elements = 40'000'000;  // parameters per gradient bucket
+  bool single_queue = false;  // kernels start in the order of issue (CUDA_DEVICE_MAX_CONNECTIONS=1)
+  ChunkOverlap chunk_overlap{};
+  Compression compression{};
+  OffloadSpec offload{};                      // what leaves the GPU, by the pass of that name
 
   bool operator==(const Layout&) const = default;
 

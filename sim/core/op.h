@@ -47,12 +47,14 @@
 //  CastCopy             {n}           x [, more]                  y = scale x [, more]  also a copy
 //  Quantize             {t,h}         x [, amax]                  y [, y or y^T] [, dbias+=]
 //  AbsMax               {n}           x                           amax [1]
+//  Encode               {t,h,k,q,c}   x                           payload [t, bytes]  note 17
+//  Decode               {t,h,k,q,c,p} payloads [p t, bytes]       y  sum of the p decoded
 //  Zero                 {n}           -                           x = 0
 //  SumOfSquares         {n}           x                           s+= [1]
 //  AdamStep             {n}           grad, sumsq                 master, m, v, weight (also read)
 //  LambStep             {n}           grad, sumsq                 as AdamStep
 //  SgdStep              {n}           grad, sumsq                 master, momentum, weight
-//  CpuAdam              {n}                                       as AdamStep, on the host
+//  CpuAdam              {n,r}                                     as AdamStep, on the host  note 18
 //  Opaque               {}            any                         any; cost: flops and bytes
 //  ConvForward          {n,c,f,h,w,o} x, w [, bias]               y  note 15
 //  ConvGradInput        {n,c,f,h,w,o} dy, w                       dx
@@ -122,6 +124,9 @@
 //     columns]; the result is [n, f h' w'].
 // 16. Recurrent layer over s steps of b sequences: i inputs, h outputs, g gates of h each (4: LSTM,
 //     3: GRU); `kept` holds the gates of all steps. Costs alone: not interpreted.
+// 17. A codec (codec.h) of kind c keeps k values of q bits of each token's h. The interpreter keeps
+//     the k largest exactly, as if q were wide, where their row of bytes can hold them.
+// 18. r ranks of a node step at once and share its cores and memory; 0: as many as it has GPUs.
 #pragma once
 
 #include <array>
@@ -176,6 +181,8 @@ enum class OpKind : std::uint8_t {
   CastCopy,
   Quantize,
   AbsMax,
+  Encode,
+  Decode,
   Zero,
   SumOfSquares,
   AdamStep,

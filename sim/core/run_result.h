@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,20 @@ struct RoleMemory {
   Bytes capacity{};
 };
 
+/// What the passes overlap and compress did, beside the same job with blocking collectives.
+struct PassFigures {
+  std::vector<std::int64_t> forward_chunks, backward_chunks;  // samples of each
+  Ps blocking_iteration = 0;
+  Ps blocking_exposed = 0,
+     exposed = 0;                   // tensor-parallel communication, of the rank that ends last
+  Bytes blocking_bytes{}, bytes{};  // that a rank of the first stage sends over tp in an iteration
+  std::string forward_codec, backward_codec;
+  double expected_error = 0;  // relative, of one exchange of normally distributed values
+  double gain_bound = 1;      // of splitting a forward layer: (C + R) / max(C, R)
+  std::string verdict;        // one sentence
+  bool operator==(const PassFigures&) const = default;
+};
+
 struct RunResult {
   std::string scenario;
   Execution execution;
@@ -91,6 +106,7 @@ struct RunResult {
   Seconds low{}, high{};                  // 80 % interval of the iteration time
   std::vector<std::string> extrapolated;  // op names outside the fitted range
   std::vector<std::string> warnings;
+  std::optional<PassFigures> passes;
 };
 
 }  // namespace gputwin

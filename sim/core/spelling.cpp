@@ -10,7 +10,7 @@ using std::string_view;
 constexpr std::array<string_view, 11> kKind{"kernel", "collective", "send",     "recv",
                                             "copy",   "host_task",  "alloc",    "free",
                                             "record", "wait",       "host_wait"};
-constexpr std::array<string_view, 61> kOpKind{"gemm",
+constexpr std::array<string_view, 63> kOpKind{"gemm",
                                               "grouped_gemm",
                                               "attention_scores",
                                               "attention_context",
@@ -50,6 +50,8 @@ constexpr std::array<string_view, 61> kOpKind{"gemm",
                                               "cast_copy",
                                               "quantize",
                                               "abs_max",
+                                              "encode",
+                                              "decode",
                                               "zero",
                                               "sum_of_squares",
                                               "adam_step",
@@ -90,7 +92,7 @@ constexpr std::array<string_view, 4> kOptimizer{"adam", "adamw", "sgd", "lamb"};
 constexpr std::array<string_view, 8> kRecipe{"none", "delayed", "current", "blockwise",
                                              "mx",   "nvfp4",   "rowwise", "tensorwise"};
 constexpr std::array<string_view, 3> kContextComm{"all-gather", "ring", "all-to-all"};
-constexpr std::array<string_view, 3> kTpOverlap{"none", "userbuffers", "async-tp"};
+constexpr std::array<string_view, 4> kTpOverlap{"none", "userbuffers", "async-tp", "columns"};
 constexpr std::array<string_view, 5> kCopyKind{"h2d", "d2h", "d2d", "nvme_to_host", "host_to_nvme"};
 constexpr std::array<string_view, 3> kAxis{"none", "rows", "cols"};
 constexpr std::array<string_view, 13> kSchedule{
@@ -260,6 +262,8 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::PositionAdd:
     case OpKind::PositionGrad:
     case OpKind::Quantize: return "th";
+    case OpKind::Encode: return "thkqc";
+    case OpKind::Decode: return "thkqcp";
     case OpKind::ActivationForward:
     case OpKind::ActivationBackward: return "tf";
     case OpKind::Rope: return "tagds";
@@ -276,6 +280,7 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::LogitsSum:
     case OpKind::CrossEntropyBackward: return "tv";
     case OpKind::LossFromSums: return "t";
+    case OpKind::CpuAdam: return "nr";
     case OpKind::Opaque: return "";
     case OpKind::ConvForward:
     case OpKind::ConvGradInput:
@@ -291,7 +296,6 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::AdamStep:
     case OpKind::LambStep:
     case OpKind::SgdStep:
-    case OpKind::CpuAdam:
     case OpKind::AllReduce:
     case OpKind::AllGather:
     case OpKind::ReduceScatter:

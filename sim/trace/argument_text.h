@@ -14,7 +14,8 @@ inline std::string_view after_key(std::string_view object, std::string_view key)
   for (std::size_t at = object.find(key); at != std::string_view::npos;
        at = object.find(key, at + 1)) {
     const std::size_t quote = at + key.size();
-    if (at == 0 || object[at - 1] != '"' || quote >= object.size() || object[quote] != '"') continue;
+    if (at == 0 || object[at - 1] != '"' || quote >= object.size() || object[quote] != '"')
+      continue;
     std::size_t value = quote + 1;
     while (value < object.size() && object[value] == ' ') ++value;
     if (value >= object.size() || object[value] != ':') continue;

@@ -1,42 +1,54 @@
 #include "sim/trace/level_of_detail.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
+#include <utility>
 
 namespace gputwin {
 
 namespace {
 
-std::uint8_t share(std::int64_t part, std::int64_t whole) {
+// Once or twice a pixel: rounded by hand, since std::lround and std::floor are calls here.
+std::uint8_t share(std::int64_t part, double per_whole) {
   if (part <= 0) return 0;
-  const double value = 255.0 * static_cast<double>(part) / static_cast<double>(whole);
-  return static_cast<std::uint8_t>(std::clamp(std::lround(value), 1L, 255L));
+  const double value = static_cast<double>(part) * per_whole + 0.5;
+  return static_cast<std::uint8_t>(std::clamp(value, 1.0, 255.0));
 }
+
+std::int64_t floored(double value) {
+  const auto cut = static_cast<std::int64_t>(value);
+  return cut - (value < static_cast<double>(cut) ? 1 : 0);
+}
+
+std::int64_t bin_of(Ps time, Ps width) { return time / width - (time % width < 0 ? 1 : 0); }
 
 }  // namespace
 
-Cell cell_of(std::span<const std::int64_t> sums, std::int64_t width) {
-  std::int64_t total = 0;
-  std::size_t best = 0, kinds = 0;
-  for (std::size_t k = 0; k < sums.size(); ++k) {
-    total += sums[k];
-    kinds += sums[k] > 0 ? 1 : 0;
-    if (sums[k] > sums[best]) best = k;
+Cell CellSum::take(double width) {
+  if (kinds_ == 0) return {};
+  std::int64_t total = 0, most = 0;
+  std::uint8_t best = 0;
+  for (std::size_t i = 0; i < kinds_; ++i) {
+    const std::uint8_t k = touched_[i];
+    const std::int64_t sum = std::exchange(sums_[k], 0);
+    total += sum;
+    if (sum > most || (sum == most && k < best)) {
+      most = sum;
+      best = k;
+    }
   }
-  if (total <= 0) return {};
-  return {share(total, width), share(sums[best], width), static_cast<SliceKind>(best),
-          static_cast<std::uint8_t>(kinds)};
+  const double per_whole = 255.0 / width;
+  return {share(total, per_whole), share(most, per_whole), static_cast<SliceKind>(best),
+          static_cast<std::uint8_t>(std::exchange(kinds_, 0))};
 }
 
 LevelOfDetail::Builder::Builder(Ps begin, Ps end, std::size_t slices) {
   if (slices < kMinSlices || end <= begin) return;
   used_ = true;
-  const auto bins = static_cast<Ps>(slices / 4);
-  const auto width = static_cast<std::uint64_t>((end - begin) / bins + 1);
-  shift_ = std::bit_width(std::bit_ceil(width)) - 1;
-  first_ = begin >> shift_;
-  last_ = (end - 1) >> shift_;
+  const auto bins = static_cast<Ps>(slices * 2 / 5);
+  width_ = (end - begin) / bins + 1;
+  first_ = bin_ = bin_of(begin, width_);
+  last_ = bin_of(end - 1, width_);
   for (int level = 0;; ++level) {
     const std::int64_t first = first_ >> level, last = last_ >> level;
     levels_.emplace_back(static_cast<std::size_t>(last - first + 1));
@@ -47,28 +59,38 @@ LevelOfDetail::Builder::Builder(Ps begin, Ps end, std::size_t slices) {
 }
 
 void LevelOfDetail::Builder::close_bins(std::int64_t up_to) {
+  CellSum sum;
   for (std::size_t level = 0; level < levels_.size(); ++level) {
     const std::int64_t now = up_to >> level;
     if (next_[level] >= now) return;  // coarser bins change less often
     std::int64_t* sums = accumulated_.data() + level * kSliceKinds;
     const auto at = static_cast<std::size_t>(next_[level] - (first_ >> level));
-    levels_[level][at] = cell_of({sums, kSliceKinds}, Ps{1} << (shift_ + static_cast<int>(level)));
-    if (level + 1 < levels_.size()) {
-      for (std::size_t k = 0; k < kSliceKinds; ++k) sums[kSliceKinds + k] += sums[k];
+    for (std::size_t k = 0; k < kSliceKinds; ++k) {
+      if (sums[k] == 0) continue;
+      sum.add(static_cast<SliceKind>(k), sums[k]);
+      if (level + 1 < levels_.size()) sums[kSliceKinds + k] += sums[k];
+      sums[k] = 0;
     }
-    std::fill(sums, sums + kSliceKinds, 0);
+    levels_[level][at] = sum.take(std::ldexp(static_cast<double>(width_), static_cast<int>(level)));
     next_[level] = now;
   }
+}
+
+/// The bin of a time not before that of the call before; few slices jump far, so few divisions.
+void LevelOfDetail::Builder::go_to(Ps time) {
+  if (time < (bin_ + 1) * width_) return;
+  bin_ = time < (bin_ + 2) * width_ ? bin_ + 1 : bin_of(time, width_);
+  close_bins(bin_);
 }
 
 void LevelOfDetail::Builder::add(Ps start, Ps duration, SliceKind kind) {
   if (!used_ || duration <= 0) return;
   const Ps end = start + duration;
-  for (std::int64_t bin = start >> shift_; bin <= (end - 1) >> shift_; ++bin) {
-    close_bins(bin);
-    const Ps from = std::max(start, bin << shift_);
-    const Ps until = std::min(end, (bin + 1) << shift_);
+  for (Ps from = start; from < end;) {
+    go_to(from);
+    const Ps until = std::min(end, (bin_ + 1) * width_);
     accumulated_[static_cast<std::size_t>(kind)] += until - from;
+    from = until;
   }
 }
 
@@ -77,7 +99,7 @@ LevelOfDetail LevelOfDetail::Builder::finish() {
   if (!used_) return out;
   // Beyond the last bin of every level, so that all close.
   close_bins(((last_ >> (levels_.size() - 1)) + 1) << (levels_.size() - 1));
-  out.shift_ = shift_;
+  out.width_ = width_;
   out.first_ = first_;
   out.levels_ = std::move(levels_);
   return out;
@@ -85,7 +107,7 @@ LevelOfDetail LevelOfDetail::Builder::finish() {
 
 void LevelOfDetail::draw(double from, double per_pixel, std::span<Cell> out) const {
   if (empty()) return;
-  const double finest_width = std::ldexp(1.0, shift_);
+  const auto finest_width = static_cast<double>(width_);
   const int wanted = static_cast<int>(std::floor(std::log2(per_pixel / finest_width)));
   const auto level =
       static_cast<std::size_t>(std::clamp(wanted, 0, static_cast<int>(levels_.size()) - 1));
@@ -93,15 +115,15 @@ void LevelOfDetail::draw(double from, double per_pixel, std::span<Cell> out) con
   const double scale = 1.0 / std::ldexp(finest_width, static_cast<int>(level));
   const std::int64_t base = first_ >> level;
   const auto count = static_cast<std::int64_t>(bins.size());
+  std::int64_t begin = floored(from * scale) - base;
   for (std::size_t x = 0; x < out.size(); ++x) {
-    const double t = from + static_cast<double>(x) * per_pixel;
-    const auto i0 = static_cast<std::int64_t>(std::floor(t * scale)) - base;
-    const auto i1 =
-        std::max(i0 + 1, static_cast<std::int64_t>(std::floor((t + per_pixel) * scale)) - base);
+    const std::int64_t next =
+        floored((from + static_cast<double>(x + 1) * per_pixel) * scale) - base;
+    const std::int64_t i0 = std::exchange(begin, next), i1 = std::max(i0 + 1, next);
     if (i1 <= 0 || i0 >= count) continue;
-    unsigned cover = 0, n = 0;
+    unsigned cover = 0;
     Cell best{};
-    for (std::int64_t i = std::max<std::int64_t>(i0, 0); i < std::min(i1, count); ++i, ++n) {
+    for (std::int64_t i = std::max<std::int64_t>(i0, 0); i < std::min(i1, count); ++i) {
       const Cell& bin = bins[static_cast<std::size_t>(i)];
       cover += bin.cover;
       if (bin.kind_cover > best.kind_cover) best = bin;

@@ -1,6 +1,7 @@
 // What a row of a timeline looks like from afar, without touching its slices.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -20,10 +21,12 @@ struct Cell {
 };
 static_assert(sizeof(Cell) == 4);
 
-/// Coverage of one row in bins of equal time, at widths that are powers of two. Bins stand at
-/// multiples of their width from time zero, so a picture that moves does not shimmer.
+/// Coverage of one row in bins of equal time; the bins of each level are twice as wide as those of
+/// the level before. They stand at multiples of their width from time zero, so a picture that moves
+/// does not shimmer.
 ///
-/// Memory  4 B a bin; about one finest bin per four slices, twice that with the coarser levels.
+/// Memory  4 B a bin; two finest bins per five slices, twice that with the coarser levels. So at
+///         most 2.5 slices lie in a pixel, on average, where the bins are too coarse for it.
 class LevelOfDetail {
  public:
   static constexpr std::size_t kMinSlices = 256;  // below, the slices themselves are quick enough
@@ -37,28 +40,44 @@ class LevelOfDetail {
 
    private:
     void close_bins(std::int64_t up_to);
+    void go_to(Ps time);
     std::vector<std::int64_t> accumulated_;  // [level][kind]
     std::vector<std::vector<Cell>> levels_;
     std::vector<std::int64_t> next_;  // by level: bin being filled, counted from time 0
-    int shift_ = 0;
+    Ps width_ = 0;
     bool used_ = false;
     std::int64_t first_ = 0, last_ = 0;
+    std::int64_t bin_ = 0;  // finest one that was added to last
   };
 
   bool empty() const { return levels_.empty(); }
   /// Width of the finest bins; 0 when there are none.
-  Ps finest() const { return empty() ? 0 : Ps{1} << shift_; }
+  Ps finest() const { return empty() ? 0 : width_; }
   /// Cell for each pixel from `from` on, each `per_pixel` picoseconds wide (>= finest()).
   void draw(double from, double per_pixel, std::span<Cell> out) const;
   std::size_t bytes() const;
 
  private:
-  int shift_ = 0;
+  Ps width_ = 0;            // of the finest bins
   std::int64_t first_ = 0;  // finest bin that levels_[0][0] is
   std::vector<std::vector<Cell>> levels_;
 };
 
-/// A cell that covers `sums` picoseconds by kind out of `width`.
-Cell cell_of(std::span<const std::int64_t> sums, std::int64_t width);
+/// Sums up one cell at a time; only the kinds that were added are looked at.
+class CellSum {
+ public:
+  void add(SliceKind kind, Ps covered) {
+    const auto k = static_cast<std::size_t>(kind);
+    if (sums_[k] == 0) touched_[kinds_++] = static_cast<std::uint8_t>(k);
+    sums_[k] += covered;
+  }
+  /// The cell of `width` picoseconds; then begins anew.
+  Cell take(double width);
+
+ private:
+  std::array<std::int64_t, kSliceKinds> sums_{};
+  std::array<std::uint8_t, kSliceKinds> touched_{};
+  std::size_t kinds_ = 0;
+};
 
 }  // namespace gputwin

@@ -1,6 +1,7 @@
 #include "sim/trace/memory_timeline.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gputwin {
 
@@ -13,7 +14,12 @@ MemoryTimeline::MemoryTimeline(const Plan& plan, const Program& program)
   for (const BufferId id : program.buffers) {
     const Buffer& buffer = plan.buffers[id.value];
     used_[buffer.arena.value].set(static_cast<std::size_t>(buffer.memory));
+    if (buffer.address >= 0) instances_.resize(plan.buffers.size());
     if (!buffer.persistent) continue;
+    if (buffer.address >= 0) {
+      instances_[id.value] = 1;
+      placements_.push_back({0, id, 1});
+    }
     now_[buffer.arena.value][static_cast<std::size_t>(buffer.memory)] += buffer.bytes.value;
   }
 }
@@ -65,6 +71,13 @@ void MemoryTimeline::apply(const Instruction& instruction) {
   const std::int64_t sign = instruction.kind == Kind::Alloc ? 1 : -1;
   now_[buffer.arena.value][static_cast<std::size_t>(buffer.memory)] += sign * buffer.bytes.value;
   changed_[buffer.arena.value] = true;
+  if (buffer.address < 0 || instances_.empty()) return;
+  instances_[instruction.buffer_id().value] += static_cast<std::int32_t>(sign);
+  moved_.push_back(instruction.buffer_id());
+}
+
+std::vector<PlacementSample> MemoryTimeline::take_placements() {
+  return std::exchange(placements_, {});
 }
 
 void MemoryTimeline::emit(std::vector<MemorySample>& out) {
@@ -73,6 +86,8 @@ void MemoryTimeline::emit(std::vector<MemorySample>& out) {
     out.push_back({frontier_, ArenaId(arena), now_[arena]});
     changed_[arena] = false;
   }
+  for (const BufferId id : moved_) placements_.push_back({frontier_, id, instances_[id.value]});
+  moved_.clear();
 }
 
 }  // namespace gputwin

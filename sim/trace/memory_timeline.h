@@ -19,6 +19,13 @@ struct MemorySample {
   std::array<std::int64_t, kMemoryClasses> bytes{};
 };
 
+/// A buffer with an address of its own came into use, or went out of it.
+struct PlacementSample {
+  Ps at = 0;
+  BufferId buffer{};
+  std::int32_t instances = 0;  // live from `at` on
+};
+
 /// Follows a rank through its program. Alloc and Free carry no time of their own, so one takes
 /// effect when the next task in issue order starts on the device; what the memory holds then is
 /// what that task sees. Tasks may be told in any order: those ahead of the issue order wait, at
@@ -38,6 +45,8 @@ class MemoryTimeline {
   /// Task at `position` of the prologue followed by the body ran. Appends what changed to `out`.
   void ran(std::uint32_t body, std::size_t position, Ps start, Ps end,
            std::vector<MemorySample>& out);
+  /// Changes of buffers whose address the plan gives, since the last call; by time.
+  std::vector<PlacementSample> take_placements();
   /// The run is over: applies what follows the last task of its body.
   void finish(std::vector<MemorySample>& out);
 
@@ -56,6 +65,9 @@ class MemoryTimeline {
   std::vector<std::array<std::int64_t, kMemoryClasses>> now_;  // by arena
   std::vector<std::bitset<kMemoryClasses>> used_;              // by arena
   std::vector<bool> changed_;                                  // by arena
+  std::vector<std::int32_t> instances_;                        // by BufferId, of placed buffers
+  std::vector<BufferId> moved_;                                // since the last emit
+  std::vector<PlacementSample> placements_;
   std::priority_queue<Ahead, std::vector<Ahead>, std::greater<>> ahead_;
   std::uint64_t cursor_ = 0;  // next instruction in issue order, counted over bodies
   Ps frontier_ = 0, last_end_ = 0;

@@ -105,11 +105,13 @@ Ps cut(const Store& store, SliceId s, TimeRange range) {
 }  // namespace
 
 std::vector<GroupRow> aggregate(const Store& store, TimeRange range, GroupBy by,
-                                const std::vector<std::uint32_t>& tracks) {
+                                const std::vector<std::uint32_t>& tracks,
+                                const std::stop_token& stop) {
   std::map<std::string, std::pair<SliceKind, Sum>> groups;
   std::vector<Sum> sums(store.definitions.size());
   std::map<std::uint32_t, Sum> frames;
   for (const std::uint32_t id : tracks.empty() ? all_tracks(store) : tracks) {
+    if (stop.stop_requested()) return {};
     const Track& track = store.tracks[id];
     const auto [from, until] = store.overlapping(track, range.begin, range.end);
     Sum whole;
@@ -247,12 +249,14 @@ bool definition_matches(const Definition& d, const Wanted& w) {
 
 }  // namespace
 
-SearchHits search(const Store& store, const std::string& words, std::size_t limit) {
+SearchHits search(const Store& store, const std::string& words, std::size_t limit,
+                  const std::stop_token& stop) {
   SearchHits hits;
   const Wanted w = wanted(words);
   std::vector<char> matches;
   for (const Definition& d : store.definitions) matches.push_back(definition_matches(d, w) ? 1 : 0);
   for (const Track& track : store.tracks) {
+    if (stop.stop_requested()) return {};
     if (w.rank >= 0 && store.processes[track.process].rank != w.rank) continue;
     for (SliceId s = track.first; s < track.first + track.count; ++s) {
       if (matches[store.definition_id(s)] == 0) continue;

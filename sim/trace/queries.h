@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,13 @@ struct GroupRow {
   bool operator==(const GroupRow&) const = default;
 };
 
+// Where a query takes a stop_token, it looks at it track by track; once stopped, its answer is of
+// no use.
+
 /// Rows by total time, longest first; ties by key. `tracks`: rows of Store::tracks; empty: all.
 std::vector<GroupRow> aggregate(const Store& store, TimeRange range, GroupBy by,
-                                const std::vector<std::uint32_t>& tracks = {});
+                                const std::vector<std::uint32_t>& tracks = {},
+                                const std::stop_token& stop = {});
 
 /// Words that a slice's name, kind, phase or stream must all hold, whatever their case; "mb3" means
 /// micro-batch 3, "layer7" or "L7" layer 7, ">2ms" and "<5us" durations, "rank3" a rank.
@@ -35,7 +40,8 @@ struct SearchHits {
   std::int64_t total = 0;
   Ps time = 0;  // of all hits together
 };
-SearchHits search(const Store& store, const std::string& words, std::size_t limit = 100'000);
+SearchHits search(const Store& store, const std::string& words, std::size_t limit = 100'000,
+                  const std::stop_token& stop = {});
 
 /// How the time of one process went within a range: its kinds of work by importance, each counted
 /// only where nothing more important ran at the same time. Sums to the range.

@@ -8,6 +8,7 @@
 
 #include "sim/core/check.h"
 #include "sim/core/spelling.h"
+#include "sim/trace/address_map.h"
 #include "sim/trace/perfetto_writer.h"
 #include "sim/trace/slice_text.h"
 
@@ -25,6 +26,7 @@ struct RunTrace::Rows {
   MemoryTimeline memory;
   std::vector<std::uint32_t> threads;                               // by stream
   std::vector<std::array<std::uint32_t, kMemoryClasses>> counters;  // by arena
+  std::unordered_map<std::uint32_t, std::uint32_t> placed;  // counter by buffer with an address
   Rows(const Plan& plan, const Program& p) : program(&p), memory(plan, p) {}
 
   std::size_t position(const Instruction* instruction) const {
@@ -76,6 +78,12 @@ void RunTrace::add_rank(RankId id) {
                    : kNoCounter;
     }
   }
+  for (const BufferId id : program.buffers) {
+    const Buffer& buffer = plan_.buffers[id.value];
+    if (buffer.address < 0) continue;
+    rows->placed[id.value] = builder_.counter(
+        process, address_counter(plan_.arenas[buffer.arena.value]), address_series(buffer));
+  }
   take_memory(*rows, rows->memory.initial());
   rows_[id.value] = std::move(rows);
 }
@@ -87,6 +95,9 @@ void RunTrace::take_memory(Rows& rows, const std::vector<MemorySample>& samples)
       if (counters[c] == kNoCounter) continue;
       builder_.sample(counters[c], sample.at, static_cast<double>(sample.bytes[c]));
     }
+  }
+  for (const PlacementSample& sample : rows.memory.take_placements()) {
+    builder_.sample(rows.placed.at(sample.buffer.value), sample.at, sample.instances);
   }
 }
 

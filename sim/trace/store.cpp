@@ -77,11 +77,11 @@ SliceId Store::at(const Track& track, Ps t) const {
   return from < until ? from : kNoSlice;
 }
 
-bool Store::draw_cells(std::uint32_t row, double from, double per_pixel,
-                       std::span<Cell> out) const {
+bool Store::draw_cells(std::uint32_t row, double from, double per_pixel, std::span<Cell> out,
+                       double widest) const {
   const Track& track = tracks[row];
   const LevelOfDetail& detail = detail_[row];
-  if (!detail.empty() && per_pixel >= static_cast<double>(detail.finest())) {
+  if (!detail.empty() && per_pixel * widest >= static_cast<double>(detail.finest())) {
     detail.draw(from, per_pixel, out);
     return true;
   }
@@ -93,34 +93,35 @@ bool Store::draw_cells(std::uint32_t row, double from, double per_pixel,
   return true;
 }
 
-// Slices are much wider than a bin on average but may crowd in one place: per pixel at most
-// kLookedAt of them are looked at.
+// Bins are too coarse for these pixels, so few slices lie in one on average, but they may crowd in
+// one place: per pixel at most kLookedAt of them are looked at.
 void Store::cells_of_slices(const Track& track, std::pair<SliceId, SliceId> span, double from,
                             double per_pixel, std::span<Cell> out) const {
   constexpr SliceId kLookedAt = 32;
   const auto last = start_.begin() + track.first + track.count;
-  std::vector<std::int64_t> sums(kSliceKinds);
+  CellSum sum;
   SliceId next = span.first;
+  auto until = static_cast<Ps>(std::floor(from));
   for (std::size_t x = 0; x < out.size() && next < span.second; ++x) {
-    const double t = from + static_cast<double>(x) * per_pixel;
-    const auto begin = static_cast<Ps>(std::floor(t));
-    const auto width = std::max<Ps>(1, static_cast<Ps>(std::floor(t + per_pixel)) - begin);
-    if (start_[next] >= begin + width) continue;
-    std::fill(sums.begin(), sums.end(), 0);
+    const Ps begin = until;
+    until = std::max(begin + 1, static_cast<Ps>(from + static_cast<double>(x + 1) * per_pixel));
+    if (start_[next] >= until) continue;
+    if (start_[next] <= begin && end(next) > until) {  // one slice all over the pixel
+      out[x] = {255, 255, kind(next), 1};
+      continue;
+    }
     SliceId s = next;
-    for (; s < span.second && s - next < kLookedAt && start_[s] < begin + width; ++s) {
-      const Ps covered = std::min(end(s), begin + width) - std::max(start_[s], begin);
-      if (covered > 0) sums[static_cast<std::size_t>(kind(s))] += covered;
+    for (; s < span.second && s - next < kLookedAt && start_[s] < until; ++s) {
+      const Ps covered = std::min(end(s), until) - std::max(start_[s], begin);
+      if (covered > 0) sum.add(kind(s), covered);
     }
+    Ps seen = until - begin;
     if (s - next == kLookedAt) {  // crowded: the rest of the pixel is taken to look alike
-      const auto skip = std::lower_bound(start_.begin() + s, last, begin + width);
-      const Ps seen = std::max<Ps>(1, end(s - 1) - std::max(begin, start_[next]));
-      out[x] = cell_of(sums, seen);
-      s = static_cast<SliceId>(skip - start_.begin());
-    } else {
-      out[x] = cell_of(sums, width);
+      seen = std::max<Ps>(1, end(s - 1) - std::max(begin, start_[next]));
+      s = static_cast<SliceId>(std::lower_bound(start_.begin() + s, last, until) - start_.begin());
     }
-    next = s > next && end(s - 1) > begin + width ? s - 1 : s;
+    out[x] = sum.take(static_cast<double>(seen));
+    next = s > next && end(s - 1) > until ? s - 1 : s;
   }
 }
 

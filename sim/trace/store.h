@@ -130,8 +130,9 @@ class Store {
   /// The slice of `track` at time `t`, or kNoSlice.
   SliceId at(const Track& track, Ps t) const;
   /// Coverage per pixel of a track (see LevelOfDetail::draw). False: so few slices that they are
-  /// better drawn one by one; nothing was done.
-  bool draw_cells(std::uint32_t track, double from, double per_pixel, std::span<Cell> out) const;
+  /// better drawn one by one; nothing was done. `widest`: bins of so many pixels will do.
+  bool draw_cells(std::uint32_t track, double from, double per_pixel, std::span<Cell> out,
+                  double widest = 1) const;
 
   /// Bytes held for slices: columns and level of detail, arguments apart.
   std::size_t slice_bytes() const;

@@ -33,7 +33,7 @@ View embedding_forward(StageBuilder& b, EmbeddingState& state) {
   // Megatron scatters the sum over tp at once, but with learned positions only after adding them.
   if (b.layout.sp && !learned) {
     const View shard = b.activation("word_scattered", s.shard_tokens, s.hidden);
-    b.reduce_scatter("word_reduce_scatter", x, shard);
+    b.scatter_pieces("word_reduce_scatter", x, shard);
     x = shard;
   } else if (b.tensor_parallel()) {
     b.all_reduce("word_all_reduce", x);

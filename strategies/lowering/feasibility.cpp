@@ -35,10 +35,6 @@ Refusal not_lowered(const Transformer& model, const Layout& layout, const Job& j
     return no("replicas by stage and recompute all-but-last are for layer graphs",
               "leave layout.stage_replicas out, and set layout.recompute to full");
   }
-  if (layout.tp_overlap == TpOverlap::AsyncTp) {
-    return no("not lowered yet: asynchronous tensor parallelism",
-              "set layout.tp_overlap to userbuffers");
-  }
   return {};
 }
 
@@ -200,6 +196,11 @@ Refusal schedule_shape(const Layout& layout, std::int64_t micro_batches) {
                   ") that are a multiple of pp (" + text(layout.pp) + ")",
               "change job.global_batch or layout.micro_batch");
   }
+  if (s == Schedule::PipedreamAsync && micro_batches < layout.pp) {
+    return no("schedule " + name + " needs as many micro-batches as stages, " + text(layout.pp) +
+                  ", not " + text(micro_batches),
+              "raise job.global_batch or lower layout.micro_batch");
+  }
   if (placement(s) != Placement::TwoWay) return {};
   const std::int64_t least = s == Schedule::DualPipe ? 2 * std::int64_t{layout.pp} : 2;
   if (layout.pp % 2 != 0) {
@@ -220,8 +221,8 @@ Refusal schedule_lowered(const Layout& layout) {
   const auto missing = [](const std::string& what, std::string fix) {
     return no("not lowered yet: " + what, std::move(fix));
   };
-  if (s > Schedule::Chimera) {
-    return missing("schedule " + std::string(to_string(s)), "set layout.schedule to zb-h1");
+  if (s == Schedule::PipedreamAsync && layout.zero >= 2) {
+    return missing("ZeRO 2 or 3 with two versions of the weights", "set layout.zero to 1 or 0");
   }
   if (splits_backward(s) && layout.zero >= 2) {
     return missing("ZeRO 2 or 3 with a split backward pass", "set layout.zero to 1 or 0");

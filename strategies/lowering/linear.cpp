@@ -6,16 +6,31 @@
 namespace gputwin {
 namespace {
 
+// Pieces of a product beside its gather, by features or outputs. Asynchronous tensor parallelism
+// has them only where a micro-batch of one sample has no pieces by samples.
 std::int64_t chunks_of(const StageBuilder& b, std::int64_t width) {
-  const bool cut = b.layout.tp_overlap == TpOverlap::Userbuffers && b.layout.sp &&
-                   b.job.lora_rank == 0 && width % b.layout.tp == 0;
+  const bool sequence = b.layout.tp_overlap == TpOverlap::Userbuffers ||
+                        (b.layout.tp_overlap == TpOverlap::AsyncTp && b.token_pieces() == 1);
+  const bool cut = sequence && b.layout.sp && b.job.lora_rank == 0 && width % b.layout.tp == 0;
   return cut ? b.layout.tp : 1;
+}
+
+// Pieces of a product beside its sum.
+std::int64_t sum_chunks(const StageBuilder& b, std::int64_t width) {
+  constexpr std::int64_t kColumnHalves = 2;  // Domino cuts the weight's outputs in two
+  if (b.layout.tp_overlap != TpOverlap::Columns) return chunks_of(b, width);
+  const bool cut = b.tensor_parallel() && b.job.lora_rank == 0 && width % kColumnHalves == 0;
+  return cut ? kColumnHalves : 1;
+}
+
+// Of an input gradient beside its sum: user buffers run that sum whole under other products.
+std::int64_t grad_sum_chunks(const StageBuilder& b, std::int64_t width) {
+  return b.layout.tp_overlap == TpOverlap::Userbuffers ? 1 : sum_chunks(b, width);
 }
 
 // Calls `act` with the chunk's number, its first index and its width.
 template <class Act>
-void each_chunk(StageBuilder& b, std::int64_t width, Act act) {
-  const std::int64_t n = chunks_of(b, width);
+void each_chunk(StageBuilder& b, std::int64_t n, std::int64_t width, Act act) {
   for (std::int64_t i = 0; i < n; ++i) {
     b.number(static_cast<std::int32_t>(i));
     act(i, i * (width / n), width / n);
@@ -23,54 +38,135 @@ void each_chunk(StageBuilder& b, std::int64_t width, Act act) {
   b.number(0);
 }
 
+// The rows of one piece by samples, of a token shard and of all tokens.
+struct TokenRows {
+  std::int64_t shard_first, shard_count, first, count;
+  View of_shard(const View& v) const { return rows(v, shard_first, shard_count); }
+  View of(const View& v) const { return rows(v, first, count); }
+};
+
+template <class Act>
+void each_token_piece(StageBuilder& b, Act act) {
+  const std::int64_t n = b.token_pieces();
+  const std::int64_t shard = b.sizes.shard_tokens / n, all = b.sizes.tokens / n;
+  for (std::int64_t i = 0; i < n; ++i) {
+    b.number(static_cast<std::int32_t>(i));
+    act(TokenRows{i * shard, shard, i * all, all});
+  }
+  b.number(0);
+}
+
 // y = x w^T (+ bias) of all tokens of x, which is returned whole.
 View gathered_linear(StageBuilder& b, const std::string& name, const View& x, const View& w,
                      const View& bias, const View& y) {
+  if (b.token_pieces() > 1) {
+    const View full = b.temporary(name + "_gathered", b.sizes.tokens, x.cols, x.dtype);
+    each_token_piece(b, [&](const TokenRows& r) {
+      b.all_gather(name + "_all_gather", r.of_shard(x), r.of(full));
+      b.linear(name, r.of(full), w, bias, r.of(y));
+    });
+    return full;
+  }
   if (chunks_of(b, x.cols) == 1) {
     const View full = b.gathered(name, x);
     b.linear(name, full, w, bias, y);
     return full;
   }
   const View full = b.temporary(name + "_gathered", b.sizes.tokens, x.cols, x.dtype);
-  each_chunk(b, x.cols, [&](std::int64_t i, std::int64_t first, std::int64_t width) {
-    const View part = columns(full, first, width);
-    b.all_gather(name + "_all_gather", columns(x, first, width), part);
-    b.linear(name, part, columns(w, first, width), i == 0 ? bias : View{}, y, i > 0);
-  });
+  each_chunk(b, chunks_of(b, x.cols), x.cols,
+             [&](std::int64_t i, std::int64_t first, std::int64_t width) {
+               const View part = columns(full, first, width);
+               b.all_gather(name + "_all_gather", columns(x, first, width), part);
+               b.linear(name, part, columns(w, first, width), i == 0 ? bias : View{}, y, i > 0);
+             });
   return full;
+}
+
+// Sums one piece of a partial result over tp: in place, or scattered to the same columns of
+// `shard`.
+void sum_piece(StageBuilder& b, const std::string& name, const View& part, const View& shard,
+               std::int64_t first, std::int64_t width) {
+  if (!b.layout.sp) return b.all_reduce(name + "_all_reduce", part);
+  b.reduce_scatter(name + "_reduce_scatter", part, columns(shard, first, width));
+}
+
+// Where pieces of a partial result are summed.
+View sum_of_pieces(StageBuilder& b, const std::string& name, const View& partial) {
+  if (!b.layout.sp) return partial;
+  return b.temporary(name + "_scattered", b.sizes.shard_tokens, partial.cols);
 }
 
 // The sum over tp of x w^T.
 View reduced_linear(StageBuilder& b, const std::string& name, const View& x, const View& w) {
   const View partial = b.temporary(name, x.rows, w.rows);
-  if (chunks_of(b, w.rows) == 1) {
+  if (b.token_pieces() > 1) {
+    const View shard = b.temporary(name + "_scattered", b.sizes.shard_tokens, w.rows);
+    each_token_piece(b, [&](const TokenRows& r) {
+      b.linear(name, r.of(x), w, {}, r.of(partial));
+      b.reduce_scatter(name + "_reduce_scatter", r.of(partial), r.of_shard(shard));
+    });
+    return shard;
+  }
+  const std::int64_t n = sum_chunks(b, w.rows);
+  if (n == 1) {
     b.linear(name, x, w, {}, partial);
     return partial;
   }
-  const View shard = b.temporary(name + "_scattered", b.sizes.shard_tokens, w.rows);
-  each_chunk(b, w.rows, [&](std::int64_t, std::int64_t first, std::int64_t width) {
+  const View sum = sum_of_pieces(b, name, partial);
+  each_chunk(b, n, w.rows, [&](std::int64_t, std::int64_t first, std::int64_t width) {
     const View part = columns(partial, first, width);
     b.linear(name, x, rows(w, first, width), {}, part);
-    b.reduce_scatter(name + "_reduce_scatter", part, columns(shard, first, width));
+    sum_piece(b, name, part, sum, first, width);
   });
-  return shard;
+  return sum;
+}
+
+// The sum over tp of dy w in pieces.
+View reduced_input_grad(StageBuilder& b, const std::string& name, const View& dy, const View& w,
+                        const View& partial, bool transposed) {
+  if (b.token_pieces() > 1) {
+    const View shard = b.temporary(name + "_scattered", b.sizes.shard_tokens, partial.cols);
+    each_token_piece(b, [&](const TokenRows& r) {
+      b.linear_input_grad(name, r.of(dy), w, r.of(partial), transposed);
+      b.reduce_scatter(name + "_reduce_scatter", r.of(partial), r.of_shard(shard));
+    });
+    return shard;
+  }
+  const View sum = sum_of_pieces(b, name, partial);
+  const std::int64_t n = grad_sum_chunks(b, partial.cols);
+  each_chunk(b, n, partial.cols, [&](std::int64_t, std::int64_t first, std::int64_t width) {
+    const View part = columns(partial, first, width);
+    const View of_w = transposed ? rows(w, first, width) : columns(w, first, width);
+    b.linear_input_grad(name, dy, of_w, part, transposed);
+    sum_piece(b, name, part, sum, first, width);
+  });
+  return sum;
 }
 
 // dx = dy w of all tokens of dy, which is returned whole; `transposed`: w is w^T.
 View gathered_input_grad(StageBuilder& b, const std::string& name, const View& dy, const View& w,
                          const View& dx, bool transposed) {
+  if (b.token_pieces() > 1) {
+    const View full = b.temporary(name + "_gathered", b.sizes.tokens, dy.cols, dy.dtype);
+    each_token_piece(b, [&](const TokenRows& r) {
+      b.all_gather(name + "_all_gather", r.of_shard(dy), r.of(full));
+      b.linear_input_grad(name, r.of(full), w, r.of(dx), transposed);
+    });
+    return full;
+  }
   if (chunks_of(b, dy.cols) == 1) {
     const View full = b.gathered(name, dy);
     b.linear_input_grad(name, full, w, dx, transposed);
     return full;
   }
   const View full = b.temporary(name + "_gathered", b.sizes.tokens, dy.cols, dy.dtype);
-  each_chunk(b, dy.cols, [&](std::int64_t i, std::int64_t first, std::int64_t width) {
-    const View part = columns(full, first, width);
-    b.all_gather(name + "_all_gather", columns(dy, first, width), part);
-    const View of_w = transposed ? columns(w, first, width) : rows(w, first, width);
-    b.linear_input_grad(name, part, of_w, dx, transposed, i > 0);
-  });
+  each_chunk(b, chunks_of(b, dy.cols), dy.cols,
+             [&](std::int64_t i, std::int64_t first, std::int64_t width) {
+               const View part = columns(full, first, width);
+               b.all_gather(name + "_all_gather", columns(dy, first, width), part);
+               const View of_w = transposed ? columns(w, first, width) : rows(w, first, width);
+               b.linear_input_grad(name, part, of_w, dx, transposed, i > 0);
+             });
   return full;
 }
 
@@ -138,7 +234,7 @@ View row_parallel_forward(StageBuilder& b, const LinearLayer& layer, const View&
     w = forward_weight(b, layer.weight);
   }
   const View y = reduced_linear(b, name, multiplied, w);
-  if (chunks_of(b, w.rows) > 1) return y;
+  if (b.token_pieces() > 1 || sum_chunks(b, w.rows) > 1) return y;
   adapter_forward(b, layer, x, y, state);
   return b.reduced(name, y);
 }
@@ -163,6 +259,9 @@ View column_parallel_backward(StageBuilder& b, const LinearLayer& layer, const V
   };
   const auto input_grad = [&] {
     const View partial = b.temporary(name + "_input_grad", dy.rows, state.input.cols);
+    if (b.token_pieces() > 1 || grad_sum_chunks(b, partial.cols) > 1) {
+      return reduced_input_grad(b, name, o.dy, o.w, partial, o.transposed);
+    }
     b.linear_input_grad(name, o.dy, o.w, partial, o.transposed);
     add_adapter_input_grad(b, layer, adapter, partial);
     return b.reduced(name, partial);

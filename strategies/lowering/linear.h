@@ -6,6 +6,9 @@
 // product, are cut into tp chunks that alternate with chunks of the product. Transformer Engine
 // cuts along tokens and passes chunks around a ring; here gathers are cut along features and
 // scatters along outputs, which moves and multiplies the same and keeps every view a rectangle.
+// AsyncTp (torch) cuts the scatter after the input gradient of a column-parallel product as well,
+// and all of them by samples where the micro-batch has several (StageBuilder::token_pieces).
+// Columns: the all-reduces after row-parallel products and input gradients, in two halves.
 #pragma once
 
 #include <string>

@@ -171,6 +171,7 @@ class StageParameters {
   };
 
   void by_size(const std::vector<std::vector<TensorSpec>>& tensors);
+  std::int64_t offload_bucket(const std::vector<std::vector<TensorSpec>>& tensors) const;
   void by_unit(const std::vector<std::vector<TensorSpec>>& tensors);
   void close(std::vector<TensorSpec>& open, std::int32_t chunk);
   void hold(const std::vector<TensorSpec>& frozen);

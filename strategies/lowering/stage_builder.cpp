@@ -253,15 +253,44 @@ void StageBuilder::reduce_scatter(const std::string& name, const View& full, con
   collective(wiring.tp_stream, wiring.tp, OpKind::ReduceScatter, name, full, shard);
 }
 
+std::int64_t StageBuilder::token_pieces() const {
+  if (layout.tp_overlap != TpOverlap::AsyncTp || !layout.sp || job.lora_rank > 0) return 1;
+  std::int64_t pieces = std::min<std::int64_t>(layout.tp, sizes.sequences);
+  while (sizes.sequences % pieces != 0) --pieces;
+  return pieces;
+}
+
+template <class Act>
+void StageBuilder::each_piece(const View& shard, const View& full, Act act) {
+  const std::int64_t n = shard.rows == sizes.shard_tokens ? token_pieces() : 1;
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (n > 1) number(static_cast<std::int32_t>(i));
+    act(rows(shard, i * shard.rows / n, shard.rows / n),
+        rows(full, i * full.rows / n, full.rows / n));
+  }
+  if (n > 1) number(0);
+}
+
+void StageBuilder::gather_pieces(const std::string& name, const View& shard, const View& full) {
+  each_piece(shard, full, [&](const View& part, const View& all) { all_gather(name, part, all); });
+}
+
+void StageBuilder::scatter_pieces(const std::string& name, const View& full, const View& shard) {
+  each_piece(shard, full,
+             [&](const View& part, const View& all) { reduce_scatter(name, all, part); });
+}
+
 void StageBuilder::own_shard(const std::string& name, const View& full, const View& shard) {
-  kernel(name, {.kind = OpKind::CastCopy, .slot = wiring.tp, .dims = {shard.elements()}}, {full},
-         {shard});
+  each_piece(shard, full, [&](const View& part, const View& all) {
+    kernel(name, {.kind = OpKind::CastCopy, .slot = wiring.tp, .dims = {part.elements()}}, {all},
+           {part});
+  });
 }
 
 View StageBuilder::gathered(const std::string& name, const View& x) {
   if (!layout.sp) return x;
   const View full = temporary(name + "_gathered", sizes.tokens, x.cols, x.dtype);
-  all_gather(name + "_all_gather", x, full);
+  gather_pieces(name + "_all_gather", x, full);
   return full;
 }
 
@@ -273,7 +302,7 @@ View StageBuilder::reduced(const std::string& name, const View& partial) {
   }
   const View shard =
       temporary(name + "_scattered", sizes.shard_tokens, partial.cols, partial.dtype);
-  reduce_scatter(name + "_reduce_scatter", partial, shard);
+  scatter_pieces(name + "_reduce_scatter", partial, shard);
   return shard;
 }
 

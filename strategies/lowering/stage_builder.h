@@ -27,7 +27,7 @@ struct StageWiring {
   std::uint8_t compute_stream = 0, tp_stream = 0, dp_stream = 0;
   std::uint8_t cp_stream = 0, cp_receive_stream = 0;  // collectives or sends; receives
   std::uint8_t ep_stream = 0;
-  std::uint8_t send_stream = 0, receive_stream = 0;   // to next, from previous: activations
+  std::uint8_t send_stream = 0, receive_stream = 0;  // to next, from previous: activations
   // to previous, from next: gradients, if all chunks run down the stages
   std::uint8_t gradient_send_stream = 0, gradient_receive_stream = 0;
 };
@@ -138,6 +138,14 @@ class StageBuilder {
   /// False for what the model lacks and for what is frozen.
   bool trains(Role role) const { return has(role) && weight(role).gradient.buffer.valid(); }
 
+  /// Pieces along samples in which sequence parallelism gathers and scatters everywhere: with
+  /// asynchronous tensor parallelism the largest divisor of the micro-batch up to tp, else 1. A
+  /// token shard lists its part of each piece in order; a gathered tensor is in its usual order.
+  std::int64_t token_pieces() const;
+  /// Gathers or scatters in those pieces, one after the other.
+  void gather_pieces(const std::string& name, const View& shard, const View& full);
+  void scatter_pieces(const std::string& name, const View& full, const View& shard);
+
   /// All tokens of an input that is sharded over tp with sequence parallelism; `x` itself
   /// otherwise.
   View gathered(const std::string& name, const View& x);
@@ -151,6 +159,9 @@ class StageBuilder {
   Buffer named(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype,
                MemoryClass memory) const;
   DType gemm_dtype(const View& x) const;
+  /// Calls `act` with the rows of each of those pieces, in a token shard and in the whole.
+  template <class Act>
+  void each_piece(const View& shard, const View& full, Act act);
   void add(Kind kind, std::uint8_t stream, Phase phase, const std::string& name, Op op,
            std::vector<View> reads, std::vector<View> writes);
 

@@ -37,7 +37,10 @@ struct ModelJob {
   }
   bool overlap_reduction() const {
     if (placement(layout.schedule) == Placement::TwoWay) return false;  // both copies at the end
-    return layout.overlap_grad_reduce && kernels.overlap_grad_reduce && layout.dp * layout.cp > 1;
+    if (layout.dp * layout.cp == 1) return false;
+    // A gradient that leaves the GPU is complete when it does.
+    if (layout.offload.gradients != OffloadPlace::Gpu) return true;
+    return layout.overlap_grad_reduce && kernels.overlap_grad_reduce;
   }
 };
 

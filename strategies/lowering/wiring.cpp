@@ -115,15 +115,22 @@ void connect(const Layout& layout, const StageWiring& w, std::int32_t stage, Chu
   }
 }
 
+namespace {
+
+// Stages whose gradient norm waits for no other stage: post-validation passes the sums on, and
+// PipeDream's stages, which never meet, clip by a norm of their own.
+bool steps_alone(Schedule s) { return validates_later(s) || s == Schedule::PipedreamAsync; }
+
+}  // namespace
+
 StageWiring wire_stage(const Layout& layout, std::int32_t stage, bool tied, bool experts,
                        Program& program) {
   StageWiring w;
   const std::int32_t replicas = layout.dp * layout.cp;
-  const bool alone = validates_later(layout.schedule);  // the sums of stages are passed on
+  const bool alone = steps_alone(layout.schedule);
   const std::int32_t stages = alone ? 1 : layout.pp;
   // Ranks of an expert group hold different parameters.
-  const std::int32_t norm_ranks =
-      stages * layout.tp * (layout.ep > 1 ? replicas : layout.shards());
+  const std::int32_t norm_ranks = stages * layout.tp * (layout.ep > 1 ? replicas : layout.shards());
   w.compute_stream = add_stream(program, "compute", StreamKind::Compute);
   if (layout.tp > 1) w.tp_stream = add_stream(program, "tp", StreamKind::Communication);
   if (layout.ranks() > 1) w.dp_stream = add_stream(program, "dp", StreamKind::Communication);
@@ -191,7 +198,7 @@ void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<Sta
     }
     if (w.model.valid()) {
       const std::int32_t copy = member / shards;
-      const std::int32_t stage = validates_later(layout.schedule) ? c.pp : 0;
+      const std::int32_t stage = steps_alone(layout.schedule) ? c.pp : 0;
       const bool all = layout.ep > 1;
       const std::int32_t of_dp = all ? 0 : sharded ? copy : c.dp;
       rank.slots.push_back(model.join({of_dp, all || sharded ? 0 : c.cp, stage, 0}, id));

@@ -31,7 +31,9 @@ class Emitter {
 
   Plan run() {
     order_messages();
-    for (std::int32_t s = 0; s < stages_; ++s) emit_stage(s);
+    for (std::int32_t s = 0; s < stages_; ++s) {
+      layout().schedule == Schedule::PipedreamAsync ? emit_endless_stage(s) : emit_stage(s);
+    }
     return std::move(t_.plan);
   }
 
@@ -139,6 +141,75 @@ class Emitter {
     if (validates_later(layout().schedule) && stages_ > 1) cross_bodies(program, t.compute_stream);
   }
 
+  // PipeDream's order never drains: the prologue warms up, and each pair of the body takes one
+  // micro-batch backward and another, maybe of the next body, forward. An activation is received
+  // one pair before it is needed, so that prologue and body each send what they receive.
+  void emit_endless_stage(std::int32_t s) {
+    const StageTemplates& t = t_.stages[at(s)];
+    Program& program = t_.plan.programs[at(s)];
+    const std::int32_t m = t_.micro_batches, ahead = stages_ - 1 - s;
+    const auto forward = [m](std::int32_t i) { return Pass{PassKind::Forward, 0, i % m}; };
+    const auto run = [&](std::vector<Instruction>& out, const Pass& pass) {
+      stamp_pass(out, template_of(s, pass).body, s, pass);
+      stamp_pass(out, template_of(s, pass).send, s, pass);
+    };
+    program.events = static_cast<std::uint32_t>(m - 1) * t.events + t.last_events;
+    const std::uint32_t released = program.events++;  // the frame of the last backward pass
+    const Instruction release{.kind = Kind::Record, .stream = t.compute_stream, .event = released};
+    stamp_received(program.prologue, s, forward(0));
+    for (std::int32_t i = 0; i < ahead; ++i) {
+      run(program.prologue, forward(i));
+      stamp_received(program.prologue, s, forward(i + 1));
+    }
+    program.prologue.push_back(release);
+    std::vector<Instruction> body;
+    body.reserve(size_of(t));
+    stamp_frame(body, t.begin, s, m - 1);
+    for (std::int32_t i = 0; i < m; ++i) {
+      const Pass backward{PassKind::Backward, 0, i};
+      run(body, forward(ahead + i));
+      if (const auto& receive = template_of(s, forward(ahead + i + 1)).receive; !receive.empty()) {
+        body.push_back({.kind = Kind::Wait,
+                        .stream = communication_stream(receive, Kind::Recv),
+                        .event = released});
+      }
+      stamp_received(body, s, forward(ahead + i + 1));
+      stamp_received(body, s, backward);
+      run(body, backward);
+      body.push_back(release);
+    }
+    stamp_frame(body, t.finish, s, m - 1);
+    wait_for_previous_body(body, program.events);
+    program.body = std::move(body);
+    program.buffers = t.buffers;
+    keep_older_weights(program);
+  }
+
+  // What a body waits for and has not recorded itself by then, the one before has.
+  static void wait_for_previous_body(std::vector<Instruction>& body, std::uint32_t events) {
+    std::vector<char> recorded(events, 0);
+    for (Instruction& i : body) {
+      if (i.kind == Kind::Record) recorded[i.event] = 1;
+      const bool waits = i.kind == Kind::Wait || i.kind == Kind::HostWait;
+      if (waits && recorded[i.event] == 0) i.flags |= kPreviousBody;
+    }
+  }
+
+  // Micro-batches in flight when weights change go backward with those they went forward with: a
+  // second version of the weights (double buffering; Narayanan et al. 2021, section 3.1).
+  void keep_older_weights(Program& program) {
+    Buffer older{.name = program.name + ".older_weights", .memory = MemoryClass::Weights};
+    older.persistent = true;
+    for (const BufferId id : program.buffers) {
+      const Buffer& b = t_.plan.buffers[id.value];
+      if (!b.persistent || b.in_place || b.memory != MemoryClass::Weights) continue;
+      older.bytes += b.bytes;
+      older.dtype = b.dtype;
+    }
+    program.buffers.push_back(BufferId(static_cast<std::uint32_t>(t_.plan.buffers.size())));
+    t_.plan.buffers.push_back(std::move(older));
+  }
+
   // A body starts on each stream when the compute stream has ended the one before, which ends last.
   static void cross_bodies(Program& program, std::uint8_t compute) {
     const std::uint32_t ended = program.events++;
@@ -194,7 +265,7 @@ class Emitter {
     for (std::size_t k = first; k <= last; ++k) {
       const std::vector<Instruction>& send = template_of(s, table[k]).send;
       if (send.empty()) continue;
-      const std::uint8_t stream = communication_stream(send);
+      const std::uint8_t stream = communication_stream(send, Kind::Send);
       body.push_back({.kind = Kind::Record, .stream = compute, .event = event});
       body.push_back({.kind = Kind::Wait, .stream = stream, .event = event});
       stamp_pass(body, send, s, table[k]);
@@ -219,9 +290,9 @@ class Emitter {
     }
   }
 
-  static std::uint8_t communication_stream(const std::vector<Instruction>& send) {
-    const auto message = std::find_if(send.begin(), send.end(),
-                                      [](const Instruction& i) { return i.kind == Kind::Send; });
+  static std::uint8_t communication_stream(const std::vector<Instruction>& piece, Kind kind) {
+    const auto message = std::find_if(piece.begin(), piece.end(),
+                                      [kind](const Instruction& i) { return i.kind == kind; });
     return message->stream;
   }
 

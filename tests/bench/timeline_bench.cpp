@@ -1,13 +1,22 @@
-// What the timeline costs at millions of slices: a frame, a move, opening a file, a table.
+// What the window costs: frames, moves, files and tables at millions of slices; the first picture,
+// a cancel, doing nothing. gui/targets.sh runs all of it and compares with what is asked.
 #include <benchmark/benchmark.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <QApplication>
+#include <QElapsedTimer>
+#include <QEventLoop>
+#include <QTest>
+#include <QTimer>
 #include <filesystem>
 #include <map>
 #include <random>
 
+#include "gui/main_window.h"
 #include "gui/raster.h"
+#include "gui/run_child.h"
+#include "gui/theme.h"
 #include "sim/trace/gtr_file.h"
 #include "sim/trace/queries.h"
 #include "sim/trace/store_builder.h"
@@ -106,16 +115,88 @@ void aggregate_by_name(benchmark::State& state) {
   }
 }
 
+void window_appears(benchmark::State& state) {
+  for (auto _ : state) {
+    MainWindow window;
+    window.show();
+    if (!QTest::qWaitForWindowExposed(&window)) state.SkipWithError("no window came");
+    QApplication::processEvents();
+  }
+}
+
+double cpu_ms() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto ms = [](const timeval& t) { return 1e3 * t.tv_sec + 1e-3 * t.tv_usec; };
+  return ms(used.ru_utime) + ms(used.ru_stime);
+}
+
+/// CPU time that a window takes while nothing happens for two seconds.
+void window_idles(benchmark::State& state) {
+  MainWindow window;
+  window.show();
+  window.show_store(std::make_shared<const Store>(large(state.range(0) * 1'000'000, 60)));
+  while (window.busy()) QApplication::processEvents();
+  (void)QTest::qWaitForWindowExposed(&window);
+  QTest::qWait(500);
+  for (auto _ : state) {
+    const double before = cpu_ms();
+    QEventLoop loop;
+    QTimer::singleShot(2000, &loop, &QEventLoop::quit);
+    loop.exec();
+    state.counters["CPU ms"] = cpu_ms() - before;
+  }
+}
+
+/// From the wish to cancel to the end of the child, in the middle of a run of 1,024 GPUs.
+void cancel_run(benchmark::State& state) {
+  for (auto _ : state) {
+    RunChild child;
+    QEventLoop loop;
+    QElapsedTimer clock;
+    RunEnd end;
+    QObject::connect(&child, &RunChild::ended, &loop, [&](const RunEnd& e) {
+      end = e;
+      loop.quit();
+    });
+    QObject::connect(&child, &RunChild::progress, &loop, [&] {
+      if (clock.isValid()) return;
+      clock.start();
+      child.cancel();
+    });
+    child.start("gpt3_175b__a100_128x8__tp8_pp16_dp8", {});
+    loop.exec();
+    if (!end.cancelled || !clock.isValid()) state.SkipWithError("was not cancelled in a run");
+    state.SetIterationTime(static_cast<double>(clock.nsecsElapsed()) * 1e-9);
+  }
+}
+
 BENCHMARK(frame)
     ->Args({5, 60, 0})
     ->Args({5, 60, 3})
     ->Args({5, 60, 6})
     ->Args({5, 1000, 0})
+    ->Args({5, 1000, 1})
     ->Args({5, 1000, 2})
     ->Unit(benchmark::kMillisecond);
-BENCHMARK(move_by_40_pixels)->Args({5, 60})->Unit(benchmark::kMillisecond);
+BENCHMARK(move_by_40_pixels)->Args({5, 60})->Args({5, 1000})->Unit(benchmark::kMillisecond);
 BENCHMARK(open_gtr)->Args({5, 60})->Unit(benchmark::kMillisecond);
 BENCHMARK(aggregate_by_name)->Args({5, 60})->Unit(benchmark::kMillisecond);
+BENCHMARK(window_appears)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(window_idles)->Arg(5)->Iterations(1)->Unit(benchmark::kMillisecond);
+BENCHMARK(cancel_run)->Iterations(5)->UseManualTime()->Unit(benchmark::kMillisecond);
+// Last, and alone in memory: 50 million slices are 1.2 GB, as much again while they are made.
+BENCHMARK(frame)
+    ->Name("frame_of_50_million")
+    ->Args({50, 1000, 0})
+    ->Args({50, 1000, 1})
+    ->Args({50, 1000, 2})
+    ->Args({50, 1000, 3})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(move_by_40_pixels)
+    ->Name("move_of_50_million")
+    ->Args({50, 1000})
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace gputwin::gui

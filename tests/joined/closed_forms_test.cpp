@@ -156,6 +156,35 @@ TEST_P(ZeroBubbles, HaveThePeriodOnTheReferenceExecutor) {
 INSTANTIATE_TEST_SUITE_P(ClosedForms, ZeroBubbles, ::testing::ValuesIn(kZeroBubble),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// PipeDream-2BW, the same stages: F = 4 us, B and W together 8. Stages never drain, so that a
+// period of 32 micro-batches is 32 x 12 us, and hold a second version of their weights.
+TEST(PipedreamAsync, HasNoBubbleAndTwoVersionsOfTheWeights) {
+  Transformer model = small_gpt(8);
+  model.tied_embeddings = false;  // a tied embedding's gradients would be summed in a flush
+  const Cluster cluster = small_cluster({.gpus = 8});
+  const auto plan_of = [&](Schedule schedule) {
+    Layout layout;
+    layout.pp = 8;
+    layout.schedule = schedule;
+    return std::get<Plan>(make_plan(model, cluster, layout, small_job(32)));
+  };
+  const auto weights = [](const Plan& plan, const Program& program) {
+    Bytes sum{};
+    for (const BufferId id : program.buffers) {
+      const Buffer& b = plan.buffers[id.value];
+      if (b.memory == MemoryClass::Weights && !b.in_place) sum += b.bytes;
+    }
+    return sum.value;
+  };
+  const Plan endless = plan_of(Schedule::PipedreamAsync), flushed = plan_of(Schedule::OneFOneB);
+  SimgridExecutor executor;
+  const auto outcome = executor.run(endless, LayerCosts(), Topology(cluster), {}, nullptr);
+  EXPECT_EQ(std::get<Execution>(outcome).iteration, 32 * 12 * kUs);
+  for (std::size_t s = 0; s < 8; ++s) {
+    EXPECT_EQ(weights(endless, endless.programs[s]), 2 * weights(flushed, flushed.programs[s]));
+  }
+}
+
 // The interleaved schedule of the same model, two chunks of half a unit: 32 x 3 + 7 x 3 / 2.
 TEST(Interleaved, HalvesTheBubble) {
   Layout layout;

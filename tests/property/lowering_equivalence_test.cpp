@@ -300,7 +300,7 @@ std::vector<World> schedule_worlds(Schedule schedule, std::int32_t vpp) {
   for (const std::int32_t pp : {2, 3, 4}) {
     if (ways == 2 && pp % 2 != 0) continue;
     for (std::int32_t m : {1, 2, 5}) {
-      if (schedule == Schedule::DualPipe) m += pp - 1;
+      if (schedule == Schedule::DualPipe || schedule == Schedule::PipedreamAsync) m += pp - 1;
       for (const auto& [tp, sp] : {std::pair{1, false}, std::pair{2, false}, std::pair{2, true}}) {
         for (const auto& [dp, zero] : {std::pair{1, 0}, std::pair{2, 0}, std::pair{2, 1}}) {
           if (ways == 2 && zero > 0) continue;
@@ -393,10 +393,13 @@ void expect_equal(const std::map<std::string, Tensor>& found,
 }
 
 /// Post-validation takes its step with a part of the norm and redoes it where the whole would have
-/// clipped: plans show the case in which it does not.
+/// clipped: plans show the case in which it does not. PipeDream clips by stage, and from its second
+/// body on trains what was begun with older weights: the first is that of one rank.
 InterpretOptions options(std::uint64_t seed, Schedule schedule) {
   InterpretOptions o = options(seed);
-  if (validates_later(schedule)) o.clip_norm = 1e30;
+  const bool endless = schedule == Schedule::PipedreamAsync;
+  if (validates_later(schedule) || endless) o.clip_norm = 1e30;
+  if (endless) o.bodies = 1;
   return o;
 }
 
@@ -494,7 +497,8 @@ INSTANTIATE_TEST_SUITE_P(Schedules, ScheduleEquivalence,
                                          ScheduleMode{"HanayoOneWave", Schedule::Hanayo, 2},
                                          ScheduleMode{"HanayoTwoWaves", Schedule::Hanayo, 4},
                                          ScheduleMode{"DualPipe", Schedule::DualPipe},
-                                         ScheduleMode{"Chimera", Schedule::Chimera}),
+                                         ScheduleMode{"Chimera", Schedule::Chimera},
+                                         ScheduleMode{"PipedreamAsync", Schedule::PipedreamAsync}),
                          [](const auto& param) { return std::string(param.param.name); });
 
 class LinearEquivalence : public testing::TestWithParam<LinearMode> {};

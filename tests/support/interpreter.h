@@ -49,6 +49,9 @@ struct InterpretOptions {
   double clip_norm = 1.0;       // gradients are scaled by min(1, clip_norm / norm)
   bool generic_constants =
       false;  // norm gains and biases start near, not at, 1 and 0: hides no mistake
+  /// False: Results::gradients stays empty. For plans that reduce gradients where no Parameter
+  /// lies.
+  bool gradients = true;
   std::vector<Nudge> nudges{};
 };
 

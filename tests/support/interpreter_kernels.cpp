@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "tests/support/interpreter_state.h"
 
@@ -783,6 +784,47 @@ void abs_max(Work& work) {
   output(work, 0, 1)[0] = top;
 }
 
+// A row of a payload holds the values, then bits that say where they stand, 48 to a cell.
+constexpr std::int64_t kBitsOfACell = 48;
+
+void encode(Work& work) {
+  const auto [t, h, k, q, c, unused] = work.op.dims;
+  const Array& x = input(work, 0, t * h);
+  const std::int64_t row = static_cast<std::int64_t>(work.writes[0].size()) / t;
+  const std::int64_t marks = (h + kBitsOfACell - 1) / kBitsOfACell;
+  need(k + marks <= row, "a payload of less than 8 bits a value is not interpreted");
+  Array& y = output(work, 0, t * row);
+  std::fill(y.begin(), y.end(), 0.0);
+  for (std::int64_t r = 0; r < t; ++r) {
+    std::vector<std::int64_t> order(static_cast<std::size_t>(h));
+    std::iota(order.begin(), order.end(), std::int64_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+      return std::abs(x[r * h + a]) > std::abs(x[r * h + b]);
+    });
+    std::sort(order.begin(), order.begin() + k);
+    for (std::int64_t i = 0; i < k; ++i) {
+      y[r * row + i] = x[r * h + order[i]];
+      y[r * row + k + order[i] / kBitsOfACell] +=
+          std::ldexp(1.0, static_cast<int>(order[i] % kBitsOfACell));
+    }
+  }
+}
+
+void decode(Work& work) {
+  const auto [t, h, k, q, c, parts] = work.op.dims;
+  const std::int64_t row = static_cast<std::int64_t>(work.reads[0].size()) / (parts * t);
+  const Array& x = input(work, 0, parts * t * row);
+  Array& y = output(work, 0, t * h);
+  std::fill(y.begin(), y.end(), 0.0);
+  for (std::int64_t from = 0; from < parts * t; ++from) {
+    for (std::int64_t column = 0, i = 0; column < h; ++column) {
+      const auto marks = static_cast<std::uint64_t>(x[from * row + k + column / kBitsOfACell]);
+      if ((marks >> (column % kBitsOfACell) & 1) == 0) continue;
+      y[from % t * h + column] += x[from * row + i++];
+    }
+  }
+}
+
 double clip_factor(const Work& work) {
   const double norm = work.reads.size() > 1 ? std::sqrt(input(work, 1, 1)[0]) : 0.0;
   return norm > work.options.clip_norm ? work.options.clip_norm / norm : 1.0;
@@ -935,6 +977,8 @@ void compute(Work& work) {
     case OpKind::CopyBytes: return copy_through(work);
     case OpKind::Quantize: return quantize(work);
     case OpKind::AbsMax: return abs_max(work);
+    case OpKind::Encode: return encode(work);
+    case OpKind::Decode: return decode(work);
     case OpKind::Add:
     case OpKind::Zero:
     case OpKind::SumOfSquares: return elementwise(work);

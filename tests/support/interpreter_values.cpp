@@ -430,7 +430,7 @@ Results read_out(const World& world) {
     const auto scatters = spreads_of(world, rank, OpKind::ReduceScatter);
     const auto gathers = spreads_of(world, rank, OpKind::AllGather);
     for (const Parameter& parameter : world.plan.program_of(rank.id).parameters) {
-      if (parameter.gradient.buffer.valid()) {
+      if (parameter.gradient.buffer.valid() && world.options.gradients) {
         gradients.add(world, rank, parameter, parameter.gradient, parameter.gradient_shards,
                       scatters, "the gradient of ");
       }

@@ -78,6 +78,7 @@ class RowTranslation {
     out["cluster"] = cluster();
     out["job"] = job();
     out["layout"] = layout();
+    if (const Json passes = offload(); !passes.empty()) out["passes"] = passes;
     // The run took place, so it fitted; what memory we predict for it is scored apart.
     out["what_if"] = {{"unlimited_memory", true}};
     return out;
@@ -99,7 +100,10 @@ class RowTranslation {
     no(pattern != "full" && !windowed, pattern + " attention");
     no(count(parallel_, "etp", 1) > 1, "experts cut over tensor parallelism");
     no(count(parallel_, "ep", 1) > 1 && !has_experts(), "expert parallelism without experts");
-    no(known(at(config_, "offload")), "offloading");
+    const Json& offload = at(config_, "offload");
+    no(number(offload, "activations") > 0, "offloading of activations");
+    no(known(offload) && graph(), "offloading of layer graphs");
+    if (known(offload)) needed(at(config_, "batch"), "micro", "the micro-batch");
     no(!at(config_, "device_id").is_string(), "mixed clusters");
     const std::string schedule = word(parallel_, "schedule", "none");
     const bool torchgpipe = graph() && schedule == "torchgpipe";
@@ -393,9 +397,34 @@ class RowTranslation {
       l["overlap_param_gather"] = flag(overlap, "param_gather");
     }
     if (known(at(overlap, "pp"))) l["overlap_p2p"] = flag(overlap, "pp");
-    if (word(overlap, "tp") == "userbuffers" && l["sp"] == true) l["tp_overlap"] = "userbuffers";
+    const std::string tp_overlap = word(overlap, "tp");
+    if ((tp_overlap == "userbuffers" || tp_overlap == "async-tp") && l["sp"] == true) {
+      l["tp_overlap"] = tp_overlap;
+    }
     if (const Json devices = used_devices(); !devices.is_null()) l["devices"] = devices;
     return l;
+  }
+
+  // Chunks are PatrickStar's; fixed shares are DeepSpeed's, of the optimizer also Megatron's.
+  Json offload() const {
+    const Json& stated = at(config_, "offload");
+    if (!known(stated)) return Json::array();
+    if (word(stated, "mode") == "chunk-dynamic") {
+      return Json::array({{{"offload", {{"strategy", "patrickstar"}}}}});
+    }
+    if (word(stated, "mode") == "l2l") {
+      return Json::array({{{"offload", {{"strategy", "l2l"}}}}});
+    }
+    const double share = number(stated, "optimizer");
+    const bool params = number(stated, "params") > 0, gradients = number(stated, "gradients") > 0;
+    if (share <= 0 && !params && !gradients) return Json::array();
+    const std::string to = word(stated, "to", "cpu");
+    Json o;
+    o["strategy"] = params ? "zero-infinity-cpu" : "zero-offload";
+    o["gradients"] = gradients ? "cpu" : "gpu";
+    o["optimizer"] = share > 0 ? to : "gpu";
+    if (share > 0) o["optimizer_share"] = share;
+    return Json::array({{{"offload", o}}});
   }
 
   // Megatron's distributed optimizer shards the states alone.

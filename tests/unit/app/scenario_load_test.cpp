@@ -1,6 +1,7 @@
 // What a good scenario becomes: the flagship by hand, defaults, name look-up, the resolved text.
 #include <gmock/gmock.h>
 
+#include "sim/app/json_text.h"
 #include "sim/app/scenario.h"
 #include "tests/unit/app/shipped_scenarios.h"
 
@@ -170,6 +171,24 @@ TEST(LoadScenario, ListsFacts) {
             "rail-optimised");
   EXPECT_EQ(facts(list_clusters(data_dirs()), "b200_1x8"), "1 x 8 b200-sxm, nvswitch 900 GB/s");
   EXPECT_THAT(facts(list_runs(data_dirs()), kFlagship), HasSubstr("1024 GPUs"));
+}
+
+// The words of the variants: halves for Merak and Domino, costs decide else.
+TEST(LoadScenario, ReadsPasses) {
+  const auto layout = [](const char* passes) {
+    Json document = Json::parse(kTinyScenario);
+    document["passes"] = Json::parse(passes);
+    return parse_scenario(document.dump(), "tiny.json").layout;
+  };
+  EXPECT_FALSE(layout("[]").chunk_overlap.on());
+  EXPECT_EQ(layout(R"([{"overlap": {}}])").chunk_overlap.max_chunks, 4);
+  const ChunkOverlap domino = layout(R"([{"overlap": {"variant": "domino"}}])").chunk_overlap;
+  EXPECT_EQ(domino.max_chunks, 2);
+  EXPECT_TRUE(domino.equal);
+  const Compression c =
+      layout(R"([{"compress": {"activations": {"codec": "topk_pwq", "keep": 0.3}}}])").compression;
+  EXPECT_EQ(c.forward, (Codec{.kind = CodecKind::TopkPwq, .keep = 0.3, .bits = 8}));
+  EXPECT_EQ(c.backward, Codec{});
 }
 
 }  // namespace

@@ -140,6 +140,18 @@ TEST(Refusal, SaysWhatContextParallelismNeeds) {
   EXPECT_THAT(ring.fix, HasSubstr("cp_comm to all-gather"));
 }
 
+TEST(Refusal, TakesEachPassOnceAndKnownCodecs) {
+  const InputError twice = refusal(R"({"passes": [{"overlap": {}}, {"overlap": {}}]})");
+  EXPECT_EQ(twice.pointer, "/passes/1/overlap");
+  EXPECT_EQ(twice.fix, "remove one");
+  EXPECT_EQ(refusal(R"({"passes": [{"compress": {"activations": {"codec": "zip"}}}]})").pointer,
+            "/passes/0/compress/activations/codec");
+  EXPECT_EQ(refusal(R"({"passes": [{"overlap": {"max_chunks": 99}}]})").pointer,
+            "/passes/0/overlap/max_chunks");
+  EXPECT_EQ(refusal(R"({"layout": {"tp": 2, "sp": true, "tp_overlap": "columns"}})").problem,
+            "does not fit: sequence parallelism has no all-reduces to cut");
+}
+
 TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
   const auto expect = [](const char* patch, const char* pointer, const char* fix) {
     const InputError e = refusal(patch);
@@ -149,10 +161,9 @@ TEST(Refusal, SaysNotSupportedYetWithTheNearestChoice) {
   };
   expect(R"({"layout": {"schedule": "v-min"}})", "/layout/schedule", "zb-v");
   expect(R"({"layout": {"recompute": "modules"}})", "/layout/recompute", "selective");
-  expect(R"({"layout": {"tp_overlap": "async-tp"}})", "/layout/tp_overlap", "userbuffers");
+  expect(R"({"layout": {"tp_overlap": "domain"}})", "/layout/tp_overlap", "userbuffers");
   expect(R"({"job": {"attention": "flash4"}})", "/job/attention", "flash3");
   expect(R"({"model": {"mtp_layers": 1}})", "/model/mtp_layers", "remove");
-  expect(R"({"passes": [{"overlap": {"max_chunks": 4}}]})", "/passes/0/overlap", "leaving []");
 }
 
 TEST(Refusal, ChecksExpertsAndLatentAttention) {

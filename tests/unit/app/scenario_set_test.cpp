@@ -107,7 +107,7 @@ TEST(SetPath, NamesTheOverrideAsTheFile) {
   EXPECT_THAT(refusal("layout..tp=3").problem, HasSubstr("empty step"));
   EXPECT_THAT(refusal("layout.tp.x=3").fix, HasSubstr("end the path at /layout/tp"));
   EXPECT_THAT(refusal("layout.stage_layers.first=3").problem, HasSubstr("needs an index"));
-  EXPECT_THAT(refusal("passes.0.overlap.max_chunks=3").problem, HasSubstr("not supported yet"));
+  EXPECT_THAT(refusal("passes.0.offload=true").problem, HasSubstr("cannot stand for an object"));
   EXPECT_THAT(refusal("model.mtp_layers=1").problem, HasSubstr("not supported yet"));
   EXPECT_THAT(refusal("model=gpt3_157b").fix, HasSubstr("nearest: gpt3_175b"));
   EXPECT_EQ(refusal("schema=2").pointer, "/schema");

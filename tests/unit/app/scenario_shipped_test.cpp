@@ -8,6 +8,7 @@
 #include "sim/app/scenario.h"
 #include "sim/app/scenario_schema.h"
 #include "sim/core/spelling.h"
+#include "strategies/offload/strategies.h"
 #include "tests/unit/app/shipped_scenarios.h"
 
 namespace gputwin {
@@ -36,6 +37,16 @@ std::vector<std::string> words(const std::string& text) {
   return list;
 }
 
+/// The named strategy whose settings these are.
+std::string strategy_of(OffloadSpec spec) {
+  for (const OffloadStrategy& s : offload_strategies()) {
+    OffloadSpec named = s.spec;
+    named.enabled = spec.enabled;
+    if (named == spec) return std::string(s.name);
+  }
+  return "";
+}
+
 TEST(ShippedScenarios, NamesEqualContents) {
   for (const auto& file : shipped("runs")) {
     SCOPED_TRACE(file.filename().string());
@@ -53,6 +64,9 @@ TEST(ShippedScenarios, NamesEqualContents) {
           (word == "sp" && l.sp) || (l.zero > 0 && word == "zero" + std::to_string(l.zero)) ||
           (word == "cp" + std::to_string(l.cp) && l.cp > 1) ||
           (word == "ep" + std::to_string(l.ep) && l.ep > 1) ||
+          (word == "overlap" && l.chunk_overlap.on()) ||
+          (word == "compress" && l.compression.on()) ||
+          (l.offload.enabled && (word == "offload" || word == strategy_of(l.offload))) ||
           (word == "straggler" && !s.what_if.stragglers.empty());
       EXPECT_TRUE(told) << "the word " << word << " says something the file does not";
     }

@@ -5,6 +5,7 @@
 #include <QLabel>
 #include <QPushButton>
 #include <QTemporaryDir>
+#include <atomic>
 
 #include "gui/compare_view.h"
 #include "gui/memory_view.h"
@@ -25,11 +26,8 @@ class MainWindowTest : public testing::Test {
     ASSERT_TRUE(QTest::qWaitForWindowExposed(window_.get()));
   }
   bool idle(int ms = 60'000) {
-    return QTest::qWaitFor(
-        [this] {
-          return !window_->busy() && !window_->scenario().running() && !window_->compare().busy();
-        },
-        ms);
+    return QTest::qWaitFor([this] { return !window_->busy() && !window_->scenario().running(); },
+                           ms);
   }
   QString write(const QString& name, const QByteArray& bytes) {
     QFile file(folder_.filePath(name));
@@ -81,10 +79,32 @@ TEST_F(MainWindowTest, HostileTracesGiveAMessageAndCostNothing) {
   EXPECT_TRUE(window_->message().contains("is a folder"));
 }
 
+// A result inside a trace whose keys are of other types than ours: the slices are shown, the
+// figures are not, and nothing falls over.
+TEST_F(MainWindowTest, ResultsOfOtherShapesAreNotShown) {
+  for (const char* result :
+       {"", "{", "[]", "7", R"({"iteration_time_s":"soon"})",
+        R"({"iteration_time_s":1,"interval_s":["a","b"]})",
+        R"({"iteration_time_s":1,"breakdown_s":{"compute":"much"}})",
+        R"({"iteration_time_s":1,"memory":7})", R"({"iteration_time_s":1,"memory":{}})",
+        R"({"iteration_time_s":1,"memory":{"by_role":[{"role":3}]}})",
+        R"({"iteration_time_s":1,"memory":{"by_role":[{"role":"stage0","weights_bytes":[]}]}})"}) {
+    Store store = *two_ranks(5);
+    store.result_json = result;
+    store.scenario_json = result;
+    window_->show_store(std::make_shared<const Store>(std::move(store)));
+    ASSERT_TRUE(idle());
+    EXPECT_TRUE(window_->breakdown().run_bars().bars().empty()) << result;
+    EXPECT_EQ(window_->memory().stages().rowCount(), 0) << result;
+    EXPECT_EQ(window_->table().model().groups().size(), 2u) << result;
+  }
+}
+
 TEST_F(MainWindowTest, OmniboxSearchesCommandsAndFindsRows) {
   window_->show_store(two_ranks(5));
   window_->omnibox().setText("fc1 mb3");
   QTest::keyClick(&window_->omnibox(), Qt::Key_Return);
+  ASSERT_TRUE(idle());
   EXPECT_EQ(window_->session().hits().total, 2);
   EXPECT_EQ(window_->session().store()->name(window_->session().selected()), "F/mb3/L1/fc1");
   window_->omnibox().setText("> critical-path");
@@ -114,12 +134,14 @@ TEST_F(MainWindowTest, KeysRunCommands) {
 // Of 5 steps: 60 + 55 us of fc1 each, 2 x 30 us of all-reduce: 575 and 300 us in all.
 TEST_F(MainWindowTest, TableShowsTheSelectedRange) {
   window_->show_store(two_ranks(5));
+  ASSERT_TRUE(idle());
   const auto& groups = window_->table().model().groups();
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[0].key, "fc1");
   EXPECT_EQ(groups[0].total, 575 * kUs);
   EXPECT_EQ(groups[1].total, 300 * kUs);
   window_->session().select_range(TimeRange{0, 100 * kUs});
+  ASSERT_TRUE(idle());
   EXPECT_EQ(groups[0].total, 115 * kUs);
   EXPECT_TRUE(window_->table().csv().contains("\"fc1\",\"matrix multiply\",2,115000000,"));
 }
@@ -128,6 +150,7 @@ TEST_F(MainWindowTest, TableShowsTheSelectedRange) {
 TEST_F(MainWindowTest, BreakdownSumsToTheRange) {
   window_->show_store(two_ranks(5));
   window_->session().select_range(TimeRange{0, 100 * kUs});
+  ASSERT_TRUE(idle());
   const auto& bars = window_->breakdown().range_bars().bars();
   ASSERT_EQ(bars.size(), 3u);
   EXPECT_EQ(bars[0].figure, "60.00 us  60.0 %");
@@ -145,12 +168,55 @@ TEST_F(MainWindowTest, ComparesTheRunBeforeWithTheOpenOne) {
   EXPECT_NEAR(rows[0].time_b - rows[0].time_a, 60e-6, 1e-12);
   EXPECT_EQ(rows[1].time_a, rows[1].time_b);
   EXPECT_TRUE(window_->compare().summary().contains("40 slices matched"));
+  EXPECT_TRUE(window_->compare().summary().contains("B is slower by 6.000 us"))
+      << window_->compare().summary().toStdString();
 }
 
 TEST_F(MainWindowTest, MemoryViewKnowsThePeak) {
   window_->show_store(two_ranks(5));
   EXPECT_EQ(window_->memory().ranks().count(), 2);
   EXPECT_EQ(window_->memory().chart().peak(), std::pair(9e9, Ps{400 * kUs}));
+}
+
+// 3 GiB at address 0 until 200 us, then 2 GiB at the same address; 1 GiB at 3 GiB all the time. The
+// arena reaches to 4 GiB, and before 200 us all of it is in use.
+TEST_F(MainWindowTest, MemoryViewMapsAddressesOfPlacedBuffers) {
+  window_->show_store(two_ranks(5));
+  EXPECT_TRUE(window_->memory().addresses().summary().contains("places no buffer itself"));
+  StoreBuilder builder;
+  const std::uint32_t p = builder.process({"rank 0", "stage0", 0, 0});
+  const std::uint32_t t = builder.thread(p, "compute", 0);
+  builder.slice(t, 0, 400 * kUs, builder.definition(kind_of_work("fc1", SliceKind::Gemm)), 0);
+  builder.sample(builder.counter(p, "gpu memory", "activations_bytes"), 0, 4e9);
+  const auto placed = [&](const char* name, std::int64_t gib_at, std::int64_t gib) {
+    Buffer buffer;
+    buffer.name = name;
+    buffer.address = gib_at << 30;
+    buffer.bytes = Bytes{gib << 30};
+    return builder.counter(p, address_counter(Arena{"gpu", {}}), address_series(buffer));
+  };
+  const std::uint32_t first = placed("a", 0, 3), second = placed("b_bytes", 0, 2);
+  builder.sample(placed("c", 3, 1), 0, 1);
+  builder.sample(first, 0, 1);
+  builder.sample(first, 200 * kUs, 0);
+  builder.sample(second, 200 * kUs, 1);
+  window_->show_store(std::make_shared<const Store>(builder.finish("t")));
+  AddressMap& map = window_->memory().addresses();
+  EXPECT_EQ(window_->memory().ranks().count(), 1);  // the map is no memory class of its own
+  ASSERT_EQ(map.blocks().size(), 3u);
+  EXPECT_EQ(map.blocks()[0].name, "b_bytes");
+  EXPECT_EQ(map.extent(), std::int64_t{4} << 30);
+  EXPECT_EQ(map.most_in_use(), std::int64_t{4} << 30);
+  map.setFixedSize(400, 218);  // 18 of title, 50 a GiB
+  const QImage image = map.grab().toImage();
+  const auto free_at = [&](int x, double gib) {
+    return image.pixelColor(x, 218 - static_cast<int>(gib * 50)) == theme().ground;
+  };
+  EXPECT_FALSE(free_at(100, 2.5));
+  EXPECT_FALSE(free_at(100, 3.5));
+  EXPECT_TRUE(free_at(300, 2.5));
+  EXPECT_FALSE(free_at(300, 1.5));
+  for (const Row& row : window_->timeline().rows().rows()) EXPECT_NE(row.label, "gpu addresses");
 }
 
 // A trace without scenario has no cluster; links with a counter are listed all the same.
@@ -240,6 +306,54 @@ TEST_F(MainWindowTest, OnlyLgplModulesOfQtAreLoaded) {
     ++modules;
   }
   EXPECT_GT(modules, 3);
+}
+
+// The program itself, as it would be passed on.
+TEST_F(MainWindowTest, TheProgramNamesOnlyLgplModules) {
+  QProcess ldd;
+  const QString program = QCoreApplication::applicationDirPath() + "/../../../gui/gputwin-gui";
+  if (!QFile::exists(program)) GTEST_SKIP() << "gputwin-gui is not built";
+  ldd.start("ldd", {program});
+  if (!ldd.waitForFinished(20'000)) GTEST_SKIP() << "no ldd here";
+  const QString said = QString::fromUtf8(ldd.readAllStandardOutput());
+  const QStringList allowed{"Core", "Gui", "Widgets", "Concurrent", "DBus"};
+  int modules = 0;
+  for (const QString& line : said.split('\n')) {
+    const QString library = line.trimmed().section(' ', 0, 0);
+    if (!library.startsWith("libQt")) continue;
+    ASSERT_TRUE(library.startsWith("libQt6")) << library.toStdString();
+    EXPECT_TRUE(allowed.contains(library.mid(6).section('.', 0, 0))) << library.toStdString();
+    ++modules;
+  }
+  EXPECT_GE(modules, 3);
+}
+
+// A newer question replaces the one before; a stopped one is told, and what it says is not shown.
+TEST_F(MainWindowTest, AQuestionMayBeReplacedWhileItIsAsked) {
+  std::vector<int> shown;
+  std::atomic<bool> stopped = false;
+  {
+    Query<int> query(window_.get(), [&](int answer) { shown.push_back(answer); });
+    query.ask([&](std::stop_token stop) {
+      while (!stop.stop_requested()) QThread::msleep(1);
+      stopped = true;
+      return 1;
+    });
+    EXPECT_TRUE(query.busy());
+    EXPECT_TRUE(shown.empty());
+    query.ask([](std::stop_token) { return 2; });
+    ASSERT_TRUE(QTest::qWaitFor([&] { return !query.busy() && stopped; }, 20'000));
+    QApplication::processEvents();
+    EXPECT_EQ(shown, std::vector<int>{2});
+    query.ask([](std::stop_token stop) {
+      while (!stop.stop_requested()) QThread::msleep(1);
+      return 3;
+    });
+    query.drop();
+    EXPECT_FALSE(query.busy());
+  }  // the destructor waits for what is still asked
+  QApplication::processEvents();
+  EXPECT_EQ(shown, std::vector<int>{2});
 }
 
 TEST_F(MainWindowTest, BothThemesAreApplied) {

@@ -98,6 +98,20 @@ TEST_F(ScenarioPanelTest, EstimatesWhileTyping) {
       QTest::qWaitFor([this] { return panel_->estimate().contains("an iteration"); }, 60'000));
 }
 
+// Where a layout should be stands a number, a list, a text: typing into its fields and taking a
+// layout over do no harm.
+TEST_F(ScenarioPanelTest, AFieldBelowWhatIsNoObjectSaysSo) {
+  for (const char* layout : {"5", "[1,2]", "\"x\"", "null"}) {
+    ASSERT_TRUE(panel_->load_text(std::string("{\"layout\":") + layout + "}", "odd"));
+    QTest::keyClicks(line("/layout/tp"), "4");
+    if (QString(layout) != "null") {
+      EXPECT_FALSE(line("/layout/tp")->styleSheet().isEmpty()) << layout;
+    }
+    panel_->use_layout(Document{{"tp", 8}});
+    EXPECT_EQ(panel_->form().document()["layout"]["tp"], 8) << layout;
+  }
+}
+
 // A child that is killed is a message, not the end of the window; the next run works.
 TEST_F(ScenarioPanelTest, CancelsAndRunsAgain) {
   ASSERT_TRUE(panel_->load("gpt3_175b__a100_128x8__tp8_pp16_dp8"));
@@ -108,6 +122,33 @@ TEST_F(ScenarioPanelTest, CancelsAndRunsAgain) {
   EXPECT_EQ(panel_->status(), "Cancelled");
   ends_.clear();
   ASSERT_TRUE(panel_->load(kSmall));
+  panel_->run();
+  ASSERT_TRUE(wait_for_run());
+  EXPECT_TRUE(ends_[0].ok);
+}
+
+// The child dies of a signal half way: its last words are in the log, and the next run works.
+TEST_F(ScenarioPanelTest, ACrashIsToldWithItsLogAndCostsNothing) {
+  QTemporaryDir folder;
+  QFile fake(folder.filePath("fake"));
+  ASSERT_TRUE(fake.open(QIODevice::WriteOnly));
+  fake.write(
+      "#!/bin/sh\necho '{\"type\":\"progress\",\"fraction\":0.5}'\n"
+      "echo 'last words' >&2\nkill -SEGV $$\n");
+  fake.close();
+  fake.setPermissions(QFile::ReadOwner | QFile::ExeOwner | QFile::WriteOwner);
+  qputenv("GPUTWIN_BINARY", fake.fileName().toUtf8());
+  QString log;
+  QObject::connect(panel_.get(), &ScenarioPanel::log, [&](const QString& said) { log += said; });
+  ASSERT_TRUE(panel_->load(kSmall));
+  panel_->run();
+  ASSERT_TRUE(wait_for_run());
+  qunsetenv("GPUTWIN_BINARY");
+  EXPECT_FALSE(ends_[0].ok);
+  EXPECT_FALSE(ends_[0].cancelled);
+  EXPECT_TRUE(panel_->status().contains("crashed"));
+  EXPECT_TRUE(log.contains("last words")) << log.toStdString();
+  ends_.clear();
   panel_->run();
   ASSERT_TRUE(wait_for_run());
   EXPECT_TRUE(ends_[0].ok);
@@ -130,6 +171,11 @@ TEST_F(ScenarioPanelTest, BrokenScenarioFilesAreRefused) {
   file.close();
   EXPECT_FALSE(panel_->load(file.fileName()));
   EXPECT_TRUE(panel_->status().contains("is no scenario"));
+  ASSERT_TRUE(file.open(QIODevice::WriteOnly | QIODevice::Truncate));
+  file.write("{\"layout\":" + QByteArray(200'000, '[') + QByteArray(200'000, ']') + "}");
+  file.close();
+  EXPECT_FALSE(panel_->load(file.fileName()));
+  EXPECT_TRUE(panel_->status().contains("nested too deep"));
   EXPECT_FALSE(panel_->load("no_such_run"));
   EXPECT_TRUE(panel_->status().contains("cannot be read"));
 }

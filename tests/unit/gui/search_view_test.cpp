@@ -66,10 +66,12 @@ TEST_F(SearchViewTest, WhatIsNoResultIsSaidAndCostsNothing) {
   SearchView view;
   ASSERT_TRUE(view.show_result(kResult, "r"));
   for (const char* bad :
-       {"", "[]", "{}", R"({"best":5})", R"({"best":[{"gpus":"x"}]})", R"({"best":[7]})"}) {
+       {"", "[]", "{}", R"({"best":5})", R"({"best":[{"gpus":"x"}]})", R"({"best":[7]})",
+        R"({"best":[],"rejected":{"a":1}})", R"({"best":[],"looked_at":"x"})"}) {
     EXPECT_FALSE(view.show_result(bad, "bad")) << bad;
     EXPECT_TRUE(view.summary().startsWith("bad is no result")) << bad;
     EXPECT_EQ(view.found().size(), 2u);
+    EXPECT_EQ(view.table().rowCount(), 2);
   }
   EXPECT_FALSE(view.open("/nowhere/search.json"));
 }

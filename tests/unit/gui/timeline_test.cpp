@@ -27,6 +27,9 @@ class TimelineTest : public testing::Test {
     return {static_cast<int>(x),
             timeline_->canvas().top() + r.top - timeline_->scroll() + r.height / 2};
   }
+  bool answered() {
+    return QTest::qWaitFor([this] { return !session_.busy(); }, 20'000);
+  }
   QColor pixel(QPoint at) { return timeline_->grab().toImage().pixelColor(at); }
   void wheel(QPoint at, int angle, Qt::KeyboardModifiers held) {
     QWheelEvent event(at, timeline_->mapToGlobal(at), {}, {0, angle}, Qt::NoButton, held,
@@ -131,6 +134,7 @@ TEST_F(TimelineTest, StepsAlongARowAndAFlow) {
 
 TEST_F(TimelineTest, SearchStepsThroughHitsAndAround) {
   session_.search("all_reduce rank1");
+  ASSERT_TRUE(answered());
   EXPECT_EQ(session_.hits().total, 50);
   timeline_->next_hit(1);
   const SliceId first = session_.selected();
@@ -162,6 +166,7 @@ TEST_F(TimelineTest, PinnedRowsComeFirst) {
 
 TEST_F(TimelineTest, CriticalPathIsDrawnAndWalked) {
   session_.show_path(true);
+  ASSERT_TRUE(answered());
   ASSERT_FALSE(session_.path().empty());
   timeline_->next_on_path(1);
   const SliceId first = session_.selected();

@@ -329,15 +329,16 @@ TEST(MemoryBound, OtherOptimizersBesideAdam) {
   EXPECT_EQ(moved_bytes(op, Bytes(4000), Bytes(14'000)).value, 30'000 + 20'000);
 }
 
-// 16 cores and 50 GB/s per GPU: 9.6e8 elements take 1 s of cores, but 28 B each at 30 GB/s take
-// 0.896 s.
+// 16 cores and 80 GB/s per GPU: 1.312e9 elements take 1 s of cores, and 28 B each at 48 GB/s less;
+// at 15 GB/s memory binds. One rank alone has all 128 cores.
 TEST(HostAdam, CoresOrMemoryLimit) {
   NodeType node;
   node.gpus = 8;
-  node.host = {2, 128, Bytes(0), BytesPerSecond(400e9)};
-  EXPECT_NEAR(cpu_adam_cost(node, 960'000'000).time.value, 1.0, 1e-12);
+  node.host = {2, 128, Bytes(0), BytesPerSecond(640e9)};
+  EXPECT_NEAR(cpu_adam_cost(node, 1'312'000'000).time.value, 1.0, 1e-12);
+  EXPECT_NEAR(cpu_adam_cost(node, 1'312'000'000, 1).time.value, 1.0 / 8, 1e-12);
   node.host.dram = BytesPerSecond(200e9);
-  EXPECT_NEAR(cpu_adam_cost(node, 960'000'000).time.value, 2 * 0.896, 1e-12);
+  EXPECT_NEAR(cpu_adam_cost(node, 1'312'000'000).time.value, 1.312 * 28 / 15, 1e-12);
 }
 
 // Pinned: 32 GB/s x 0.8 = 25.6 GB/s, so 256 MB take 10 ms and a start-up of 10 us; pageable 2.5 x

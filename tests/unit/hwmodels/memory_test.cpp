@@ -108,5 +108,16 @@ TEST(DeepSpeedEstimate, IsWhatTheToolPrints) {
   EXPECT_NEAR(all.host_without_init / kGiB, 127.4, 0.1);
 }
 
+// T5-large on 4 GPUs of one node (DeepSpeed's documentation, memory.rst), in MiB.
+TEST(DeepSpeedEstimate, OfT5LargeAsDocumented) {
+  const auto mib = [](std::int32_t zero, HostOffload offload) {
+    const double gpu = deepspeed_estimate(zero, offload, 737.67e6, 32.9e6, 4, 1, 1.5).gpu;
+    return gpu / (1 << 20);
+  };
+  EXPECT_NEAR(mib(3, HostOffload::None), 3291, 1);
+  EXPECT_NEAR(mib(3, HostOffload::Optimizer), 477, 1);
+  EXPECT_NEAR(mib(3, HostOffload::OptimizerAndParameters), 125, 1);
+}
+
 }  // namespace
 }  // namespace gputwin

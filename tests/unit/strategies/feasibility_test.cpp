@@ -43,8 +43,6 @@ TEST(Feasibility, RefusesWhatCannotBe) {
   EXPECT_EQ(reason({.pp = 2, .stage_layers = {1, 2}}),
             "stage_layers must list 2 chunks with 4 layers in all");
   EXPECT_EQ(reason(Layout{}, 4, 64, "abacus"), "feasible");  // with the nearest kernel table
-  EXPECT_EQ(reason({.tp_overlap = TpOverlap::AsyncTp}),
-            "not lowered yet: asynchronous tensor parallelism");
 }
 
 TEST(Feasibility, NamesTheKernelTableOfAnUnknownStack) {
@@ -66,8 +64,8 @@ TEST(Steps, AreListed) {
   for (const StepInfo& s : steps()) {
     if (!s.is_schedule) names.push_back(s.name);
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"lower", "recompute", "split", "derive", "schedule",
-                                             "verify"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"lower", "compress", "recompute", "overlap", "split",
+                                             "derive", "schedule", "offload", "verify"}));
   std::vector<StepTime> times;
   make_plan(tiny_gpt(), one_node(1), Layout{}, tiny_job(1), &times);
   ASSERT_EQ(times.size(), names.size());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/core/plan_text.h"
+#include "sim/trace/address_map.h"
 
 namespace gputwin {
 namespace {
@@ -80,6 +81,48 @@ TEST(MemoryTimeline, RunsOnOverBodies) {
   ASSERT_EQ(out.size(), 1u);
   EXPECT_EQ(out[0].at, 30);
   EXPECT_EQ(out[0].bytes[kActivations], 10);
+}
+
+// x lies at address 64 of its arena; w and y are placed by the allocator. x is there from a (10)
+// on; its free counts when c, the next task, starts (30).
+TEST(MemoryTimeline, TellsWhenPlacedBuffersAreInUse) {
+  Plan plan = parse_plan(kText);
+  plan.buffers[1].address = 64;
+  MemoryTimeline timeline(plan, plan.programs[0]);
+  std::vector<MemorySample> out;
+  timeline.ran(0, 1, 10, 12, out);
+  timeline.ran(0, 3, 20, 25, out);
+  auto placed = timeline.take_placements();
+  ASSERT_EQ(placed.size(), 1u);
+  EXPECT_EQ(placed[0].at, 10);
+  EXPECT_EQ(placed[0].buffer.value, 1u);
+  EXPECT_EQ(placed[0].instances, 1);
+  timeline.ran(0, 5, 30, 40, out);
+  placed = timeline.take_placements();
+  ASSERT_EQ(placed.size(), 1u);
+  EXPECT_EQ(placed[0].at, 30);
+  EXPECT_EQ(placed[0].instances, 0);
+}
+
+TEST(AddressMap, ReadsWhatItWritesAndNothingElse) {
+  Buffer buffer;
+  buffer.name = "slot 0 = weights";
+  buffer.address = 4096;
+  buffer.bytes = Bytes{1024};
+  buffer.memory = MemoryClass::Weights;
+  const std::string name = address_counter(Arena{"gpu", {}});
+  Store store;
+  for (const std::string& series :
+       {address_series(buffer), std::string("address=x bytes=1 class=a name=b"),
+        std::string("address=1 bytes=-1 class=a name=b"), std::string("address=1"),
+        std::string("address=9223372036854775807 bytes=1 class=a name=b"),
+        std::string("address=99999999999999999999 bytes=1 class=a name=b"), std::string()}) {
+    store.counters.push_back({0, name, series, {0}, {1}});
+  }
+  const auto blocks = placed_blocks(store, 0, name);
+  ASSERT_EQ(blocks.size(), 1u);
+  EXPECT_EQ(blocks[0], (PlacedBlock{4096, 1024, "weights", "slot 0 = weights", 0}));
+  EXPECT_TRUE(placed_blocks(store, 1, name).empty());
 }
 
 }  // namespace

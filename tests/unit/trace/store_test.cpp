@@ -93,7 +93,7 @@ TEST(Store, CoverageOfPixelsIsThatOfTheSlices) {
   }
 }
 
-// Columns are 20 B a slice; level of detail adds at most 2 B.
+// Columns are 20 B a slice; level of detail adds 3.2 B at most.
 TEST(Store, TakesAtMost24BytesASlice) {
   const Store store = random_store(50'000, 5);
   EXPECT_LE(static_cast<double>(store.slice_bytes()) / static_cast<double>(store.size()), 24.0);
@@ -113,12 +113,25 @@ TEST(LevelOfDetail, ShortSlicesNeverVanish) {
 
 // Moving by whole bins gives the same bins: no shimmer while panning.
 TEST(LevelOfDetail, PanningByPixelsMovesThePicture) {
-  const Store store = random_store(20'000, 9);
-  const double per_pixel = std::ldexp(1.0, 18);
+  LevelOfDetail::Builder builder(-5'000, 995'000, 1'000);
+  for (Ps s = 0; s < 1'000; ++s) {
+    builder.add(s * 1'000 - 5'000, 1 + s * 7 % 900, static_cast<SliceKind>(s % 5));
+  }
+  const LevelOfDetail detail = builder.finish();
+  const auto per_pixel = 2 * static_cast<double>(detail.finest());
   std::vector<Cell> here(200), there(200);
-  ASSERT_TRUE(store.draw_cells(0, 0, per_pixel, here));
-  ASSERT_TRUE(store.draw_cells(0, 7 * per_pixel, per_pixel, there));
+  detail.draw(-10 * per_pixel, per_pixel, here);
+  detail.draw(-3 * per_pixel, per_pixel, there);
   for (std::size_t x = 0; x + 7 < 200; ++x) EXPECT_EQ(here[x + 7], there[x]);
+  EXPECT_GT(there[3].cover, 0);  // from time 0 on
+}
+
+// 1,000 rows zoomed out must not touch their slices. As many bins as pixels: 5,000 slices of a row
+// on 1,700 pixels are 2.9 a pixel, and there is one bin for 2.5 of them at least.
+TEST(LevelOfDetail, BinsAreFineEnoughForRowsOfFewThousandSlices) {
+  LevelOfDetail::Builder builder(0, 5'000'000, 5'000);
+  for (Ps s = 0; s < 5'000; ++s) builder.add(s * 1'000, 900, SliceKind::Gemm);
+  EXPECT_LE(static_cast<double>(builder.finish().finest()), 5'000'000 / 1'700.0);
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+// What a run says about offloading: bytes over PCIe, stall, and memory by address.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "sim/core/cost_model.h"
+#include "sim/core/run_result.h"
+#include "sim/core/topology.h"
+
+namespace gputwin {
+
+/// One line for each program with copies or host tasks: bytes in and out of the GPU and how busy
+/// they keep a link of its own, the host's share, the stall of the compute stream. Empty without.
+std::vector<std::string> offload_lines(const Plan& plan, const Execution& execution,
+                                       const CostModel& costs, const Topology& topology);
+
+/// Fixed addresses for all GPU buffers of a program, by greedy-by-size: against the least possible
+/// and against what the caching allocator reserves.
+struct AddressMap {
+  std::int64_t live_bytes = 0;    // most alive at once: no placement needs less
+  std::int64_t placed_bytes = 0;  // highest address
+  std::string svg;                // a picture: time to the right, addresses upwards
+};
+AddressMap address_map(const Plan& plan, const Program& program);
+
+}  // namespace gputwin

@@ -1,0 +1,88 @@
+#include "sim/app/passes_reader.h"
+
+#include <set>
+#include <string>
+
+#include "sim/core/check.h"
+#include "sim/core/codecs.h"
+#include "strategies/offload/strategies.h"
+
+namespace gputwin {
+namespace {
+
+ChunkOverlap read_overlap(const Json& json) {
+  const std::string variant = json.value("variant", "search");
+  const bool halves = variant == "merak" || variant == "domino";
+  return {.max_chunks = json.value("max_chunks", halves ? 2 : 4), .equal = variant != "search"};
+}
+
+Codec read_codec(const Json& compress, const char* key) {
+  if (!compress.contains(key)) return {};
+  const Json& json = compress[key];
+  Codec codec = find_codec(json.at("codec").get<std::string>())->usual;
+  codec.keep = json.value("keep", codec.keep);
+  codec.bits = json.value("bits", codec.bits);
+  return codec;
+}
+
+Compression read_compression(const Json& json) {
+  return {.forward = read_codec(json, "activations"),
+          .backward = read_codec(json, "gradients"),
+          .sum = json.value("sum", "two-step") == "gather" ? CompressedSum::Gather
+                                                           : CompressedSum::TwoStep,
+          .search = json.value("search", false),
+          .max_error = json.value("max_error", 0.1)};
+}
+
+OffloadPlace read_place(const Json& offload, const char* key, OffloadPlace otherwise) {
+  const std::string word = offload.value(key, "");
+  if (word.empty()) return otherwise;
+  return word == "gpu"    ? OffloadPlace::Gpu
+         : word == "nvme" ? OffloadPlace::Nvme
+                          : OffloadPlace::Cpu;
+}
+
+OffloadSpec read_offload(const Json& json) {
+  const auto named = find_offload_strategy(json.value("strategy", "greedy"));
+  GPUTWIN_CHECK(named.has_value(), "the schema knows the table's strategies");
+  OffloadSpec spec = *named;
+  if (json.contains("params")) spec.params_auto = json["params"] == "auto";
+  spec.params = read_place(json, "params", spec.params);
+  spec.gradients = read_place(json, "gradients", spec.gradients);
+  spec.optimizer = read_place(json, "optimizer", spec.optimizer);
+  spec.optimizer_share = json.value("optimizer_share", spec.optimizer_share);
+  if (json.contains("policy")) {
+    spec.policy = json["policy"] == "greedy" ? OffloadPolicy::Greedy : OffloadPolicy::OnDemand;
+  }
+  spec.delayed_update = json.value("delayed_update", spec.delayed_update);
+  spec.slots = json.value("slots", spec.slots);
+  spec.bucket_elements = json.value("bucket_elements", spec.bucket_elements);
+  spec.reserve = json.value("reserve", spec.reserve);
+  spec.enabled = spec.params != OffloadPlace::Gpu || spec.gradients != OffloadPlace::Gpu ||
+                 spec.optimizer != OffloadPlace::Gpu;
+  return spec;
+}
+
+}  // namespace
+
+void read_passes(const ScenarioDocument& document, const Json& list, Scenario& scenario) {
+  Layout& layout = scenario.layout;
+  const bool graph = !std::holds_alternative<Transformer>(scenario.workload);
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const Json& pass = list[i];
+    for (const auto& [name, options] : pass.items()) {
+      const std::string at = "/passes/" + std::to_string(i) + "/" + name;
+      if (!seen.insert(name).second) throw document.error(at, "stands twice", "remove one");
+      if (graph && name != "offload") {
+        throw document.error(at, "does not fit: layer graphs have no tensor-parallel collectives",
+                             "remove the entry");
+      }
+    }
+    if (pass.contains("overlap")) layout.chunk_overlap = read_overlap(pass["overlap"]);
+    if (pass.contains("compress")) layout.compression = read_compression(pass["compress"]);
+    if (pass.contains("offload")) layout.offload = read_offload(pass["offload"]);
+  }
+}
+
+}  // namespace gputwin

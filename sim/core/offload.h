@@ -1,0 +1,34 @@
+// What leaves the GPU for host memory or NVMe, and by which policy it comes back.
+#pragma once
+
+#include <cstdint>
+
+namespace gputwin {
+
+enum class OffloadPlace : std::uint8_t { Gpu, Cpu, Nvme };
+
+/// When what left comes back. Greedy: as early as a slot of the GPU is free, the occupant to leave
+/// chosen by stall and by its next use. OnDemand: when a kernel needs it and nothing runs; the
+/// occupant with the farthest next use leaves (PatrickStar; with one slot L2L).
+enum class OffloadPolicy : std::uint8_t { Greedy, OnDemand };
+
+struct OffloadSpec {
+  bool enabled = false;
+  OffloadPlace params = OffloadPlace::Gpu;     // 16-bit weights
+  OffloadPlace gradients = OffloadPlace::Gpu;  // as accumulated and reduced
+  OffloadPlace optimizer = OffloadPlace::Gpu;  // states; the step runs where they are
+  bool step_on_gpu = false;                    // states that leave come back for the step (L2L)
+  bool params_auto = false;                    // weights leave only as far as memory is short
+  OffloadPolicy policy = OffloadPolicy::Greedy;
+  bool delayed_update = false;       // a step uses the gradients of the iteration before
+  bool clip_by_norm = true;          // false: no step waits for the norm of all gradients
+  bool optimizer_by_bucket = false;  // the step of a bucket starts when its gradient has arrived
+  bool pinned = true;                // page-locked host memory
+  double optimizer_share = 1.0;      // of the states that leave; the rest is updated on the GPU
+  std::int64_t slots = 0;            // of weights on the GPU, at most; 0: as many as fit
+  std::int64_t bucket_elements = 0;  // 0: searched
+  double reserve = 0.05;             // share of GPU memory left free
+  bool operator==(const OffloadSpec&) const = default;
+};
+
+}  // namespace gputwin

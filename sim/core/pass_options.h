@@ -1,0 +1,42 @@
+// What the passes `overlap` and `compress` do to the tensor-parallel parts of a layer
+// (strategies/passes).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/core/codec.h"
+
+namespace gputwin {
+
+/// The samples of a micro-batch in chunks, so that the collective of one runs under the kernels of
+/// the next, across layers. One chunk of all samples leaves the plan as it is.
+struct ChunkOverlap {
+  std::int32_t max_chunks = 1;
+  bool equal = false;  // max_chunks alike, as Merak and Domino cut; else chosen by costs
+  /// Samples of each chunk; empty: not chosen yet. Alike both ways with sequence parallelism.
+  std::vector<std::int64_t> forward{}, backward{};
+
+  bool operator==(const ChunkOverlap&) const = default;
+  bool on() const { return max_chunks > 1; }
+  bool chosen() const { return !forward.empty() && !backward.empty(); }
+};
+
+/// How compressed partial sums are added: every rank gathers and adds all payloads; or parts are
+/// exchanged, added, compressed again and gathered (Flash Communication, ZeRO++).
+enum class CompressedSum : std::uint8_t { Gather, TwoStep };
+
+/// Codecs of the layers' tensor-parallel collectives, by direction.
+struct Compression {
+  Codec forward{}, backward{};
+  CompressedSum sum = CompressedSum::TwoStep;
+  bool search = false;     // codecs and sum are chosen by costs, the given ones are not read
+  double max_error = 0.0;  // of a search: bound on the expected relative error
+
+  bool operator==(const Compression&) const = default;
+  bool on() const {
+    return search || forward.kind != CodecKind::None || backward.kind != CodecKind::None;
+  }
+};
+
+}  // namespace gputwin

@@ -1,0 +1,160 @@
+#include "strategies/passes/choose.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "sim/core/codecs.h"
+#include "strategies/lowering/transformer.h"
+#include "strategies/passes/compress.h"
+#include "strategies/passes/recompute.h"
+
+namespace gputwin {
+namespace {
+
+// Weight gradients run under collectives, blocking or not: each block hides an even share.
+void hide_under_fillers(LayerBlocks& blocks) {
+  std::int64_t communicating = 0;
+  for (const BlockCosts& b : blocks.backward) communicating += b.communicate.back() > 0 ? 1 : 0;
+  if (communicating == 0) return;
+  for (BlockCosts& b : blocks.backward) {
+    if (b.communicate.back() <= 0) continue;
+    const double each = blocks.filler_seconds / static_cast<double>(communicating);
+    const auto samples = static_cast<double>(b.communicate.size() - 1);
+    for (std::size_t x = 1; x < b.communicate.size(); ++x) {
+      const double share = each * static_cast<double>(x) / samples;
+      b.communicate[x] = std::max(0.0, b.communicate[x] - share);
+    }
+  }
+}
+
+std::vector<BlockCosts> joined(const std::vector<BlockCosts>& a, const std::vector<BlockCosts>& b) {
+  std::vector<BlockCosts> all = a;
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+std::vector<std::int64_t> equal_parts(std::int64_t samples, std::int32_t chunks) {
+  const auto n = std::min<std::int64_t>(samples, chunks);
+  std::vector<std::int64_t> list(static_cast<std::size_t>(n), samples / n);
+  for (std::int64_t i = 0; i < samples % n; ++i) ++list[static_cast<std::size_t>(i)];
+  return list;
+}
+
+class Chooser {
+ public:
+  Chooser(const Transformer& model, const Cluster& cluster, const Layout& layout, const Job& job,
+          const StagePrices& prices)
+      : model_(model), cluster_(cluster), layout_(layout), job_(job), prices_(prices) {}
+
+  Outcome<PassChoice> choose() {
+    if (auto refused = refusal()) return *std::move(refused);
+    Layout plain = layout_;
+    plain.compression = {};
+    auto blocks = blocks_with(plain);
+    if (auto* refused = std::get_if<Infeasible>(&blocks)) return std::move(*refused);
+    best_.blocking_seconds = whole(std::get<LayerBlocks>(blocks));
+    best_.chosen_seconds = std::numeric_limits<double>::infinity();
+    for (const Compression& codecs : candidates()) {
+      Layout with = layout_;
+      with.compression = codecs;
+      blocks = blocks_with(with);
+      if (auto* refused = std::get_if<Infeasible>(&blocks)) return std::move(*refused);
+      consider(with, std::get<LayerBlocks>(blocks));
+    }
+    return std::move(best_);
+  }
+
+ private:
+  std::optional<Infeasible> refusal() const {
+    if (layout_.chunk_overlap.on()) {
+      if (auto refused = overlap_refusal(model_, layout_, job_)) return refused;
+    }
+    return layout_.compression.on() ? compress_refusal(model_, layout_, job_) : std::nullopt;
+  }
+
+  // One layer is enough, and the same layers lie on every stage.
+  Outcome<LayerBlocks> blocks_with(const Layout& layout) const {
+    auto lowered = lower(model_, cluster_, layout, job_);
+    if (auto* refused = std::get_if<Infeasible>(&lowered)) return std::move(*refused);
+    const Lowered ready = recompute(compress(std::move(std::get<Lowered>(lowered))));
+    LayerBlocks blocks = layer_blocks(ready, prices_);
+    hide_under_fillers(blocks);
+    return blocks;
+  }
+
+  std::vector<Compression> candidates() const {
+    const Compression& given = layout_.compression;
+    if (!given.search) return {given};
+    std::vector<Compression> list{Compression{}};
+    for (const CodecEntry& entry : codec_table()) {
+      if (entry.usual.kind == CodecKind::None || entry.usual.kind == CodecKind::LowRank) continue;
+      for (const double keep : {0.1, 0.2, 0.3, 0.5}) {
+        Codec codec = entry.usual;
+        const bool sparse = codec.kind == CodecKind::TopkPwq || codec.kind == CodecKind::Topk;
+        if (sparse) codec.keep = keep;
+        for (const CompressedSum sum : {CompressedSum::TwoStep, CompressedSum::Gather}) {
+          if (layout_.sp && sum == CompressedSum::Gather) continue;
+          const auto error = exchange_error(codec, sum, model_.hidden, layout_.sp);
+          if (error.value_or(1.0) > given.max_error) continue;
+          list.push_back({.forward = codec, .backward = codec, .sum = sum});
+        }
+        if (!sparse) break;
+      }
+    }
+    return list;
+  }
+
+  double whole(const LayerBlocks& blocks) const {
+    const std::vector<std::int64_t> one{layout_.micro_batch};
+    return chain_seconds(blocks.forward, one, 3) / 3 + chain_seconds(blocks.backward, one, 3) / 3;
+  }
+
+  double slowdown() const {
+    return prices_.costs == nullptr ? 1.0
+                                    : prices_.costs->interference(DeviceKindId(0)).compute_slowdown;
+  }
+
+  void consider(Layout with, const LayerBlocks& blocks) {
+    ChunkOverlap& chunks = with.chunk_overlap;
+    const std::int32_t most = std::max(1, chunks.max_chunks);
+    double seconds = 0;
+    if (chunks.chosen() || chunks.equal || prices_.costs == nullptr) {
+      if (!chunks.chosen()) {
+        chunks.forward = chunks.backward = equal_parts(layout_.micro_batch, most);
+      }
+      seconds = chain_seconds(blocks.forward, chunks.forward, 3) / 3 +
+                chain_seconds(blocks.backward, chunks.backward, 3) / 3;
+    } else if (layout_.sp) {
+      const Partition both =
+          best_layer_partition(joined(blocks.forward, blocks.backward), most, slowdown());
+      chunks.forward = chunks.backward = both.units;
+      seconds = both.seconds;
+    } else {
+      const Partition forward = best_layer_partition(blocks.forward, most, slowdown());
+      const Partition backward = best_layer_partition(blocks.backward, most, slowdown());
+      chunks.forward = forward.units;
+      chunks.backward = backward.units;
+      seconds = forward.seconds + backward.seconds;
+    }
+    if (seconds >= best_.chosen_seconds) return;
+    best_.chosen_seconds = seconds;
+    best_.gain_bound = gain_bound(blocks.forward, chunks.forward);
+    best_.layout = std::move(with);
+  }
+
+  const Transformer& model_;
+  const Cluster& cluster_;
+  const Layout& layout_;
+  const Job& job_;
+  const StagePrices& prices_;
+  PassChoice best_;
+};
+
+}  // namespace
+
+Outcome<PassChoice> choose_passes(const Transformer& model, const Cluster& cluster,
+                                  const Layout& layout, const Job& job, const StagePrices& prices) {
+  return Chooser(model, cluster, layout, job, prices).choose();
+}
+
+}  // namespace gputwin

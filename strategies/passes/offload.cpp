@@ -1,0 +1,293 @@
+#include "strategies/passes/offload.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "sim/core/check.h"
+#include "sim/core/memory_profile.h"
+#include "sim/core/verify.h"
+#include "strategies/passes/offload_program.h"
+
+namespace gputwin {
+namespace offloading {
+namespace {
+
+bool is_sync_or_memory(const Instruction& i) {
+  const bool derived = (i.flags & kDerived) != 0;
+  return i.kind == Kind::Alloc || i.kind == Kind::Free ||
+         ((i.kind == Kind::Record || i.kind == Kind::Wait) && derived);
+}
+
+std::uint8_t add_stream(Program& p, const char* name, StreamKind kind) {
+  p.streams.push_back({.name = name, .kind = kind});
+  return static_cast<std::uint8_t>(p.streams.size() - 1);
+}
+
+Streams add_streams(Program& p, const OffloadSpec& spec) {
+  Streams s;
+  s.in = add_stream(p, "copy_in", StreamKind::CopyIn);
+  s.out = add_stream(p, "copy_out", StreamKind::CopyOut);
+  s.cpu = add_stream(p, "cpu", StreamKind::HostCpu);
+  if (spec.optimizer == OffloadPlace::Nvme || spec.params == OffloadPlace::Nvme) {
+    s.nvme_in = add_stream(p, "nvme_in", StreamKind::CopyIn);
+    s.nvme_out = add_stream(p, "nvme_out", StreamKind::CopyOut);
+  }
+  return s;
+}
+
+std::vector<std::int32_t> communicator_sizes(const Plan& plan, RankId id) {
+  const Rank& rank = plan.ranks[id.value];
+  const Program& p = plan.program_of(id);
+  std::set<std::uint32_t> seen;
+  std::vector<std::int32_t> sizes;
+  for (std::size_t s = 0; s < rank.slots.size(); ++s) {
+    const std::uint32_t c = rank.slots[s];
+    if (p.slots[s].peer || c == SlotId::kNone || !seen.insert(c).second) continue;
+    sizes.push_back(static_cast<std::int32_t>(plan.communicators[c].members.size()));
+  }
+  return sizes;
+}
+
+bool leaves_with_step(const Context& c, const Instruction& i) {
+  if (c.spec.optimizer == OffloadPlace::Gpu || c.spec.optimizer_share < 1) return false;
+  const std::string& name = c.plan().names[i.name].op;
+  return name == "unscale" || name == "clip" || name == "copy_master" ||
+         c.call(i).op.kind == OpKind::AdamStep;
+}
+
+// Bytes of the GPU that nothing uses while all of `away` are gone; negative: too few.
+std::int64_t free_bytes(const Context& c, const std::vector<BufferId>& away) {
+  if (c.costs == nullptr || c.topology == nullptr) return 0;
+  const Plan& now = c.plan();
+  Plan scratch;
+  scratch.buffers = now.buffers;
+  scratch.calls = now.calls;
+  Program program = now.programs[c.program.value];
+  for (const BufferId b : away) scratch.buffers[b.value].arena = c.host;
+  // The passes of a step that leaves go with it, and what they hold.
+  std::erase_if(program.body, [&](const Instruction& i) {
+    return i.kind == Kind::Kernel && leaves_with_step(c, i);
+  });
+  place_memory(scratch, program);
+  constexpr Bytes kBlock(512);
+  const Bytes peak = memory_profile(scratch, program, ArenaId(0), kBlock).peak;
+  const std::vector<std::int32_t> sizes = communicator_sizes(now, c.rank);
+  const MemoryCost m = c.costs->memory(c.topology->device_kind(now.ranks[c.rank.value].gpu), sizes);
+  const auto usable = static_cast<double>(m.capacity.value) * (1.0 - c.spec.reserve);
+  return static_cast<std::int64_t>(usable) -
+         (m.context + m.communicators + m.workspace + peak).value;
+}
+
+std::int64_t largest(const Plan& plan, const std::vector<BufferId>& buffers) {
+  std::int64_t most = 0;
+  for (const BufferId b : buffers) most = std::max(most, plan.buffers[b.value].bytes.value);
+  return most;
+}
+
+// Buffers more than twice as large as those that hold the middle byte stay: their slot would be for
+// them alone.
+std::vector<BufferId> ordinary(const Plan& plan, std::vector<BufferId> buffers) {
+  std::vector<std::int64_t> sizes;
+  for (const BufferId b : buffers) sizes.push_back(plan.buffers[b.value].bytes.value);
+  std::sort(sizes.begin(), sizes.end());
+  const std::int64_t all = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  std::int64_t below = 0, limit = 0;
+  for (const std::int64_t bytes : sizes) {
+    limit = 2 * bytes;
+    if ((below += bytes) * 2 >= all) break;
+  }
+  std::erase_if(buffers, [&](BufferId b) { return plan.buffers[b.value].bytes.value > limit; });
+  return buffers;
+}
+
+// States that leave with the optimizer.
+std::vector<BufferId> states_of(const Context& c) {
+  std::vector<BufferId> states;
+  if (c.spec.optimizer == OffloadPlace::Gpu || c.spec.optimizer_share < 1) return states;
+  for (const BufferId b : used_buffers(c.plan(), c.target())) {
+    const Buffer& buffer = c.plan().buffers[b.value];
+    if (buffer.persistent && buffer.memory == MemoryClass::Optimizer) states.push_back(b);
+  }
+  return states;
+}
+
+}  // namespace
+
+Instruction Context::copy(CopyKind kind, std::uint8_t stream, const View& from, const View& to,
+                          const char* name, std::int32_t occurrence) const {
+  const Op op{.kind = OpKind::CopyBytes,
+              .dtype = from.dtype,
+              .out = to.dtype,
+              .pinned = spec.pinned,
+              .copy = kind,
+              .dims = {from.elements()}};
+  return {
+      .kind = Kind::Copy,
+      .stream = stream,
+      .call = builder.call({.op = op, .reads = {from}, .writes = {to}}).value,
+      .name = builder.name({.phase = Phase::Offload, .op = name, .occurrence = occurrence}).value};
+}
+
+bool Leaving::holds(BufferId b) const {
+  return std::find(weights.begin(), weights.end(), b) != weights.end() ||
+         std::find(gradients.begin(), gradients.end(), b) != gradients.end();
+}
+
+std::vector<BufferId> objects_of(const Context& c, MemoryClass memory) {
+  const Plan& plan = c.plan();
+  std::set<std::uint32_t> wanted;
+  for (const Parameter& p : c.target().parameters) {
+    const BufferId id = memory == MemoryClass::Weights ? p.weight.buffer : p.gradient.buffer;
+    if (id.valid()) wanted.insert(id.value);
+  }
+  for (const BufferId b : used_buffers(plan, c.target())) {
+    if (memory == MemoryClass::Gradients && plan.buffers[b.value].memory == memory) {
+      wanted.insert(b.value);
+    }
+  }
+  std::erase_if(wanted, [&](std::uint32_t b) {
+    const Buffer& buffer = plan.buffers[b];
+    return !buffer.persistent || buffer.framed || buffer.in_place || buffer.arena != ArenaId(0);
+  });
+  std::vector<BufferId> list;
+  for (const Instruction& i : c.target().body) {
+    if (!is_task(i.kind)) continue;
+    for (const auto* views : {&c.call(i).reads, &c.call(i).writes}) {
+      for (const View& v : *views) {
+        if (wanted.erase(v.buffer.value) > 0) list.push_back(v.buffer);
+      }
+    }
+  }
+  return list;
+}
+
+Leaving choose_leaving(const Context& c) {
+  Leaving l;
+  const Plan& plan = c.plan();
+  if (c.spec.params != OffloadPlace::Gpu || c.spec.params_auto) {
+    l.weights = ordinary(plan, objects_of(c, MemoryClass::Weights));
+  }
+  if (c.spec.gradients != OffloadPlace::Gpu) {
+    l.gradients = objects_of(c, MemoryClass::Gradients);
+  }
+  std::vector<BufferId> away = states_of(c);
+  away.insert(away.end(), l.weights.begin(), l.weights.end());
+  away.insert(away.end(), l.gradients.begin(), l.gradients.end());
+  std::int64_t left = free_bytes(c, away);
+  // One in use, one on its way in, one to leave; on demand only what is in use.
+  const std::int32_t fewest = c.spec.policy == OffloadPolicy::Greedy ? 3 : 1;
+  const auto count = [](const std::vector<BufferId>& list) {
+    return static_cast<std::int32_t>(list.size());
+  };
+  if (c.spec.step_on_gpu) {
+    constexpr std::int32_t kStates = 3;
+    l.states = away;
+    l.states.resize(states_of(c).size());
+    l.state_slots = std::min(kStates * fewest, count(l.states));
+    left -= l.state_slots * largest(plan, l.states);
+  }
+  const std::int64_t weight = largest(plan, l.weights), gradient = largest(plan, l.gradients);
+  l.gradient_slots = std::min(fewest, count(l.gradients));
+  left -= l.gradient_slots * gradient;
+  if (!l.weights.empty()) {
+    std::int64_t all = 0;
+    for (const BufferId b : l.weights) all += plan.buffers[b.value].bytes.value;
+    if (c.spec.params_auto && left >= all) {
+      left -= all;
+      l.weights.clear();
+    } else {
+      const auto limit = static_cast<std::int32_t>(c.spec.slots);
+      const std::int32_t most = limit > 0 ? std::min(limit, count(l.weights)) : count(l.weights);
+      const std::int64_t fit = weight > 0 ? std::max<std::int64_t>(left, 0) / weight : 0;
+      l.weight_slots =
+          static_cast<std::int32_t>(std::clamp<std::int64_t>(fit, std::min(fewest, most), most));
+      left -= l.weight_slots * weight;
+    }
+  }
+  // Gradients of several micro-batches come back for each, so more of them had better stay.
+  if (left > 0 && c.target().frames > 1 && gradient > 0) {
+    l.gradient_slots = static_cast<std::int32_t>(
+        std::min<std::int64_t>(l.gradient_slots + left / gradient, count(l.gradients)));
+  }
+  return l;
+}
+
+}  // namespace offloading
+
+namespace {
+
+using offloading::Context;
+
+std::optional<Infeasible> refusal(const Plan& plan, const Layout& layout) {
+  const OffloadSpec& s = layout.offload;
+  const auto no = [](std::string reason, std::string fix) {
+    return Infeasible{.reason = std::move(reason), .fix = std::move(fix)};
+  };
+  // Swaps are planned and memory is placed for bodies that stand alone.
+  if (plan.crosses_iterations()) {
+    return no("not lowered yet: offload with schedules whose iterations overlap",
+              "set layout.schedule to 1f1b");
+  }
+  if (s.delayed_update && s.params != OffloadPlace::Gpu) {
+    return no("a delayed update needs the parameters on the GPU while the host changes its copy",
+              "set params to gpu, or delayed_update to false");
+  }
+  if (s.delayed_update && s.optimizer == OffloadPlace::Gpu) {
+    return no("a delayed update is one of the host", "set optimizer to cpu");
+  }
+  if (plan.ranks.empty()) return no("the plan has no ranks", "");
+  return std::nullopt;
+}
+
+bool rewrite(Context& c) {
+  Program& p = c.target();
+  std::erase_if(p.body, offloading::is_sync_or_memory);
+  const offloading::Leaving leaving = offloading::choose_leaving(c);
+  c.streams = offloading::add_streams(p, c.spec);
+  offloading::gather_uses(c, leaving.gradients);
+  if (c.spec.step_on_gpu) offloading::fuse_steps(c);
+  const bool on_host = c.spec.optimizer != OffloadPlace::Gpu && !c.spec.step_on_gpu;
+  if (on_host && !offloading::move_optimizer(c, leaving)) return false;
+  offloading::add_swaps(c, leaving.states, leaving.state_slots, "state");
+  offloading::add_swaps(c, leaving.gradients, leaving.gradient_slots, "gradient");
+  offloading::add_swaps(c, leaving.weights, leaving.weight_slots, "weight");
+  synchronise(c.plan(), c.target());
+  place_memory(c.plan(), c.target());
+  return true;
+}
+
+}  // namespace
+
+Outcome<Plan> offload(Plan plan, const Layout& layout, const CostModel* costs,
+                      const Topology* topology) {
+  if (!layout.offload.enabled) return plan;
+  if (auto refused = refusal(plan, layout)) return *std::move(refused);
+  PlanBuilder builder(std::move(plan));
+  const ArenaId host = builder.arena({.name = "host"});
+  ArenaId nvme{};
+  if (layout.offload.optimizer == OffloadPlace::Nvme ||
+      layout.offload.params == OffloadPlace::Nvme) {
+    nvme = builder.arena({.name = "nvme"});
+  }
+  for (std::uint32_t p = 0; p < builder.plan().programs.size(); ++p) {
+    Context c{.builder = builder,
+              .spec = layout.offload,
+              .costs = costs,
+              .topology = topology,
+              .program = ProgramId(p),
+              .host = host,
+              .nvme = nvme};
+    for (std::uint32_t r = 0; r < builder.plan().ranks.size() && !c.rank.valid(); ++r) {
+      if (builder.plan().ranks[r].program == c.program) c.rank = RankId(r);
+    }
+    if (!c.rank.valid()) continue;
+    if (!rewrite(c)) {
+      return Infeasible{.reason = "not lowered yet: other optimizers than Adam on the host",
+                        .fix = "set job.optimizer to adam"};
+    }
+  }
+  return std::move(builder).take();
+}
+
+}  // namespace gputwin

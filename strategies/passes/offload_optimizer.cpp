@@ -1,0 +1,322 @@
+// The optimizer's step on the host: gradients come down, Adam runs there, weights go up.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "strategies/passes/offload_program.h"
+
+namespace gputwin::offloading {
+namespace {
+
+bool touches(const Call& call, BufferId buffer) {
+  const auto is = [&](const View& v) { return v.buffer == buffer; };
+  return std::any_of(call.reads.begin(), call.reads.end(), is) ||
+         std::any_of(call.writes.begin(), call.writes.end(), is);
+}
+
+View flat_view(BufferId buffer, std::int64_t elements, DType dtype) {
+  return {.buffer = buffer, .rows = 1, .cols = elements, .ld = elements, .dtype = dtype};
+}
+
+// One bucket's step as lowering wrote it.
+struct Step {
+  std::size_t adam = 0;
+  std::vector<std::size_t> passes;  // unscaling, clipping, copy of the master weights
+  View gradient, sum, weight;       // the gradient as it was reduced
+  std::int64_t elements = 0;
+};
+
+class OptimizerMove {
+ public:
+  OptimizerMove(const Context& c, const Leaving& leaving) : c_(c), leaving_(leaving) {}
+
+  bool run() {
+    if (!find_steps()) return false;
+    const std::vector<Instruction> body = std::exchange(c_.target().body, {});
+    insert_.resize(body.size() + 1);
+    drop_.assign(body.size(), 0);
+    body_ = &body;
+    for (const Step& s : steps_) move(s);
+    std::vector<Instruction> out;
+    if (c_.spec.delayed_update) out = late_;
+    for (std::size_t i = 0; i <= body.size(); ++i) {
+      out.insert(out.end(), insert_[i].begin(), insert_[i].end());
+      if (i < body.size() && drop_[i] == 0) out.push_back(body[i]);
+    }
+    c_.target().body = std::move(out);
+    return true;
+  }
+
+ private:
+  // Steps of Adam in order; those of the last buckets stay on the GPU if only a share leaves.
+  bool find_steps() {
+    const std::vector<Instruction>& body = c_.target().body;
+    std::map<std::uint32_t, View> unscaled;
+    std::map<std::uint32_t, std::vector<std::size_t>> passes;  // by gradient or weight buffer
+    std::int64_t all = 0;
+    for (std::size_t i = 0; i < body.size(); ++i) {
+      if (body[i].kind != Kind::Kernel) continue;
+      const Call& call = c_.call(body[i]);
+      const std::string& name = c_.plan().names[body[i].name].op;
+      if (call.op.kind == OpKind::LambStep || call.op.kind == OpKind::SgdStep) return false;
+      if (name == "unscale" || name == "clip") {
+        passes[call.writes[0].buffer.value].push_back(i);
+        if (call.reads[0].buffer != call.writes[0].buffer) {
+          unscaled[call.writes[0].buffer.value] = call.reads[0];
+        }
+      }
+      if (name == "copy_master" && !steps_.empty() &&
+          call.writes[0].buffer == steps_.back().weight.buffer) {
+        steps_.back().passes.push_back(i);
+      }
+      if (call.op.kind != OpKind::AdamStep) continue;
+      const View& read = call.reads[0];
+      const auto source = unscaled.find(read.buffer.value);
+      steps_.push_back({.adam = i,
+                        .passes = std::exchange(passes[read.buffer.value], {}),
+                        .gradient = source == unscaled.end() ? read : source->second,
+                        .sum = call.reads[1],
+                        .weight = call.writes.back(),
+                        .elements = read.elements()});
+      all += read.elements();
+    }
+    double kept = static_cast<double>(all) * (1.0 - c_.spec.optimizer_share);
+    while (!steps_.empty() && static_cast<double>(steps_.back().elements) <= kept + 0.5) {
+      kept -= static_cast<double>(steps_.back().elements);
+      steps_.pop_back();
+    }
+    return true;
+  }
+
+  // The host's copy of a buffer that stays on the GPU.
+  BufferId twin(BufferId of) {
+    const auto [found, added] = twins_.try_emplace(of.value, BufferId());
+    if (!added) return found->second;
+    Buffer b = c_.plan().buffers[of.value];
+    b.name += ".host";
+    b.arena = c_.host;
+    b.framed = b.in_place = false;
+    b.persistent = true;
+    return found->second = c_.builder.buffer(std::move(b));
+  }
+  View on_host(const View& v) {
+    View host = v;
+    if (!leaving_.holds(v.buffer)) host.buffer = twin(v.buffer);
+    return host;
+  }
+
+  // Right behind the last instruction before `end` that touches the buffer.
+  std::size_t behind_last_use(BufferId buffer, std::size_t end) const {
+    for (std::size_t i = end; i-- > 0;) {
+      if (drop_[i] != 0 || !is_task((*body_)[i].kind)) continue;
+      if (touches(c_.call((*body_)[i]), buffer)) return i + 1;
+    }
+    return 0;
+  }
+
+  void move(const Step& s) {
+    const std::int32_t k = number_++;
+    for (const std::size_t i : s.passes) drop_[i] = 1;
+    drop_[s.adam] = 1;
+    const Call adam = c_.call((*body_)[s.adam]);
+    const View gradient = on_host(s.gradient), weight = on_host(s.weight);
+    std::size_t at = s.adam;
+    if (c_.spec.optimizer_by_bucket) {
+      at = std::max(behind_last_use(s.gradient.buffer, s.adam),
+                    behind_last_use(s.weight.buffer, s.adam));
+    }
+    if (!leaving_.holds(s.gradient.buffer)) {
+      const std::size_t when = behind_last_use(s.gradient.buffer, s.adam);
+      insert_[when].push_back(
+          c_.copy(CopyKind::DeviceToHost, c_.streams.out, s.gradient, gradient, "gradient_out", k));
+      at = std::max(at, when);
+    }
+    Call call{.op = {.kind = OpKind::CpuAdam,
+                     .dtype = gradient.dtype,
+                     .out = adam.op.out,
+                     .dims = {s.elements, ranks_on_node()}},
+              .reads = {gradient},
+              .writes = {}};
+    if (c_.spec.clip_by_norm) call.reads.push_back(norm(s));
+    std::vector<View> states(adam.writes.begin(), adam.writes.end() - 1);
+    for (const View& v : states) c_.plan().buffers[v.buffer.value].arena = c_.host;
+    std::vector<Instruction>& here = c_.spec.delayed_update ? late_ : insert_[at];
+    const std::vector<View> used = from_nvme(states, k, here);
+    call.writes = used;
+    call.writes.push_back(weight);
+    here.push_back({.kind = Kind::HostTask,
+                    .stream = c_.streams.cpu,
+                    .call = c_.builder.call(std::move(call)).value,
+                    .name = c_.builder
+                                .name({.phase = Phase::Optimizer,
+                                       .layer = c_.plan().names[(*body_)[s.adam].name].layer,
+                                       .op = "cpu_adam",
+                                       .occurrence = k})
+                                .value});
+    to_nvme(states, used, k, here);
+    if (leaving_.holds(s.weight.buffer)) return;
+    std::vector<Instruction>& up = c_.spec.delayed_update ? insert_[s.adam] : insert_[at];
+    up.push_back(c_.copy(CopyKind::HostToDevice, c_.streams.in, weight, s.weight, "weight_in", k));
+  }
+
+  // Ranks that step at once on the host of this one.
+  std::int64_t ranks_on_node() const {
+    if (c_.topology == nullptr) return 0;
+    const Plan& plan = c_.plan();
+    const std::int32_t node = c_.topology->node_of(plan.ranks[c_.rank.value].gpu);
+    return std::count_if(plan.ranks.begin(), plan.ranks.end(),
+                         [&](const Rank& r) { return c_.topology->node_of(r.gpu) == node; });
+  }
+
+  // The sum of squares of all gradients, which the host needs before its first step.
+  View norm(const Step& s) {
+    const View host = on_host(s.sum);
+    if (!std::exchange(norm_copied_, true)) {
+      insert_[s.adam].push_back(
+          c_.copy(CopyKind::DeviceToHost, c_.streams.out, s.sum, host, "grad_norm_out", 0));
+    }
+    return host;
+  }
+
+  // With states on NVMe buckets take turns in two sets of buffers of host memory.
+  std::vector<View> from_nvme(const std::vector<View>& states, std::int32_t k,
+                              std::vector<Instruction>& to) {
+    if (c_.spec.optimizer != OffloadPlace::Nvme) return states;
+    std::vector<View> staged;
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      const View& v = states[i];
+      Buffer& home = c_.plan().buffers[v.buffer.value];
+      home.arena = c_.nvme;
+      const BufferId stage = staging(i, k % 2, home);
+      staged.push_back(flat_view(stage, v.elements(), v.dtype));
+      to.push_back(c_.copy(CopyKind::NvmeToHost, c_.streams.nvme_in, v, staged.back(), "state_in",
+                           k * 4 + static_cast<std::int32_t>(i)));
+    }
+    return staged;
+  }
+  void to_nvme(const std::vector<View>& states, const std::vector<View>& used, std::int32_t k,
+               std::vector<Instruction>& to) {
+    if (c_.spec.optimizer != OffloadPlace::Nvme) return;
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      to.push_back(c_.copy(CopyKind::HostToNvme, c_.streams.nvme_out, used[i], states[i],
+                           "state_out", k * 4 + static_cast<std::int32_t>(i)));
+    }
+  }
+  BufferId staging(std::size_t state, std::int32_t turn, const Buffer& like) {
+    const auto [found, added] = staging_.try_emplace({state, turn}, BufferId());
+    if (added) {
+      Buffer b = like;
+      b.name = c_.target().name + ".staged" + std::to_string(state) + "." + std::to_string(turn);
+      b.arena = c_.host;
+      for (const Step& s : steps_) {
+        b.bytes = std::max(b.bytes, Bytes(stored_bytes(like.dtype, s.elements)));
+      }
+      found->second = c_.builder.buffer(std::move(b));
+    }
+    return found->second;
+  }
+
+  const Context& c_;
+  const Leaving& leaving_;
+  const std::vector<Instruction>* body_ = nullptr;
+  std::vector<Step> steps_;
+  std::vector<std::vector<Instruction>> insert_;  // before the instruction of that index
+  std::vector<Instruction> late_;                 // at the start of the body: delayed updates
+  std::vector<char> drop_;
+  std::map<std::uint32_t, BufferId> twins_;
+  std::map<std::pair<std::size_t, std::int32_t>, BufferId> staging_;
+  std::int32_t number_ = 0;
+  bool norm_copied_ = false;
+};
+
+}  // namespace
+
+void gather_uses(const Context& c, const std::vector<BufferId>& gradients) {
+  if (gradients.empty()) return;
+  std::set<std::uint32_t> leave;
+  for (const BufferId b : gradients) leave.insert(b.value);
+  std::vector<Instruction> body, first;
+  std::map<std::uint32_t, Instruction> zeroing;     // not placed yet, by buffer
+  std::map<std::uint32_t, std::size_t> last_use;    // in `body`, by buffer
+  std::multimap<std::size_t, Instruction> squares;  // to be placed behind that index of `body`
+  std::set<std::uint32_t> sums;
+  for (const Instruction& i : c.target().body) {
+    if (!is_task(i.kind)) {
+      body.push_back(i);
+      continue;
+    }
+    const Call& call = c.call(i);
+    if (call.op.kind == OpKind::Zero && leave.contains(call.writes[0].buffer.value)) {
+      zeroing[call.writes[0].buffer.value] = i;
+      continue;
+    }
+    if (call.op.kind == OpKind::SumOfSquares && leave.contains(call.reads[0].buffer.value) &&
+        last_use.contains(call.reads[0].buffer.value)) {
+      const std::size_t behind = last_use[call.reads[0].buffer.value];
+      Instruction moved = i;
+      moved.stream = body[behind].stream;
+      squares.emplace(behind, moved);
+      sums.insert(call.writes[0].buffer.value);
+      continue;
+    }
+    for (const auto* views : {&call.reads, &call.writes}) {
+      for (const View& v : *views) {
+        if (!leave.contains(v.buffer.value)) continue;
+        if (const auto z = zeroing.find(v.buffer.value); z != zeroing.end()) {
+          body.push_back(z->second);
+          zeroing.erase(z);
+        }
+      }
+    }
+    for (const auto* views : {&call.reads, &call.writes}) {
+      for (const View& v : *views) {
+        if (leave.contains(v.buffer.value)) last_use[v.buffer.value] = body.size();
+      }
+    }
+    body.push_back(i);
+  }
+  std::vector<Instruction> out;
+  for (const Instruction& i : body) {  // the sum is zeroed before its first part
+    const bool zero = i.kind == Kind::Kernel && c.call(i).op.kind == OpKind::Zero;
+    if (zero && sums.contains(c.call(i).writes[0].buffer.value)) out.push_back(i);
+  }
+  for (std::size_t i = 0; i < body.size(); ++i) {
+    const bool zero = body[i].kind == Kind::Kernel && c.call(body[i]).op.kind == OpKind::Zero;
+    if (!zero || !sums.contains(c.call(body[i]).writes[0].buffer.value)) out.push_back(body[i]);
+    const auto [from, to] = squares.equal_range(i);
+    for (auto s = from; s != to; ++s) out.push_back(s->second);
+  }
+  c.target().body = std::move(out);
+}
+
+void fuse_steps(const Context& c) {
+  std::map<std::uint32_t, View> unscaled;
+  std::vector<Instruction> out;
+  for (Instruction i : c.target().body) {
+    const std::string name = is_task(i.kind) ? c.plan().names[i.name].op : "";
+    if (name == "unscale" || name == "clip") {
+      const Call& call = c.call(i);
+      if (call.reads[0].buffer != call.writes[0].buffer) {
+        unscaled[call.writes[0].buffer.value] = call.reads[0];
+      }
+      continue;
+    }
+    if (i.kind == Kind::Kernel && c.call(i).op.kind == OpKind::AdamStep) {
+      Call step = c.call(i);
+      const auto source = unscaled.find(step.reads[0].buffer.value);
+      if (source != unscaled.end()) {
+        step.reads[0] = source->second;
+        step.op.dtype = source->second.dtype;
+      }
+      i.call = c.builder.call(std::move(step)).value;
+    }
+    out.push_back(i);
+  }
+  c.target().body = std::move(out);
+}
+
+bool move_optimizer(const Context& c, const Leaving& leaving) {
+  return OptimizerMove(c, leaving).run();
+}
+
+}  // namespace gputwin::offloading

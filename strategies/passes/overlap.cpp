@@ -1,0 +1,377 @@
+#include "strategies/passes/overlap.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "sim/core/check.h"
+#include "sim/core/plan_builder.h"
+
+namespace gputwin {
+namespace {
+
+// Samples [first, last) of the `all` of a micro-batch.
+struct Range {
+  std::int64_t first = 0, last = 0, all = 1;
+};
+
+std::int64_t part(std::int64_t whole, std::int64_t count, std::int64_t all) {
+  GPUTWIN_CHECK(whole * count % all == 0, "rows of a micro-batch divide by its samples");
+  return whole * count / all;
+}
+
+Call cut(const Plan& plan, Call call, const Range& r) {
+  call.op.dims[0] = part(call.op.dims[0], r.last - r.first, r.all);
+  for (auto* views : {&call.reads, &call.writes}) {
+    for (View& v : *views) {
+      if (!plan.buffers[v.buffer.value].framed) continue;
+      v.offset += part(v.rows, r.first, r.all) * v.ld;
+      v.rows = part(v.rows, r.last - r.first, r.all);
+    }
+  }
+  return call;
+}
+
+// Seconds of calls on the first rank of a stage.
+class Clock {
+ public:
+  Clock(const Lowered& lowered, std::int32_t stage, const StagePrices& prices) : prices_(prices) {
+    const Layout& l = lowered.layout;
+    first_ = l.rank({.tp = 0, .cp = 0, .dp = 0, .pp = stage});
+    for (std::int32_t t = 0; t < l.tp; ++t) {
+      const RankId rank = l.rank({.tp = t, .cp = 0, .dp = 0, .pp = stage});
+      members_.push_back(l.devices.empty() ? GpuId(rank.value) : l.devices[rank.value]);
+    }
+  }
+
+  double kernel(const Call& call) const {
+    if (prices_.costs == nullptr) return 1.0;
+    const DeviceKindId device = prices_.topology->device_kind(members_[0]);
+    const Cost cost =
+        prices_.costs->kernel(call.op, bytes_of(call.reads), bytes_of(call.writes), device);
+    return cost.time.value;
+  }
+  double collective(const Call& call) const {
+    if (prices_.costs == nullptr) return 1.0;
+    const Bytes bytes = std::max(bytes_of(call.reads), bytes_of(call.writes));
+    const auto schedule = prices_.costs->collective(call.op.kind, bytes, members_);
+    return closed_form(schedule, members_, *prices_.topology).value;
+  }
+
+ private:
+  const StagePrices& prices_;
+  RankId first_;
+  std::vector<GpuId> members_;
+};
+
+// An operation of a run of layers and the segment it comes from.
+struct RunOp {
+  SegmentOp op;
+  std::size_t segment = 0;
+};
+
+// Kernels, then collectives; what a chunk does between two waits.
+struct Stage {
+  std::vector<RunOp> ops;
+  std::vector<RunOp> fillers;  // weight gradients, once all chunks have passed
+};
+
+bool is_filler(const Plan& plan, const SegmentOp& op) {
+  return op.kind == Kind::Kernel && plan.names[op.name.value].phase == Phase::WeightGrad;
+}
+
+std::vector<Stage> stages_of(const Plan& plan, const std::vector<RunOp>& ops) {
+  std::vector<Stage> list(1);
+  bool communicated = false;
+  for (const RunOp& o : ops) {
+    if (is_filler(plan, o.op)) {
+      list.back().fillers.push_back(o);
+      continue;
+    }
+    if (o.op.kind == Kind::Kernel && communicated) {
+      list.emplace_back();
+      communicated = false;
+    }
+    communicated = communicated || o.op.kind == Kind::Collective;
+    list.back().ops.push_back(o);
+  }
+  return list;
+}
+
+// Issues the chunks of a run of layers stage by stage.
+class RunOrder {
+ public:
+  RunOrder(PlanBuilder& builder, const Clock& clock, std::vector<Stage> stages,
+           const std::vector<std::int64_t>& units)
+      : builder_(builder), clock_(clock), stages_(std::move(stages)), units_(units) {}
+
+  // Operations in order of issue; each knows its segment.
+  std::vector<RunOp> issue() {
+    const std::size_t chunks = units_.size();
+    next_.assign(chunks, 0);
+    ready_.assign(chunks, 0.0);
+    for (;;) {
+      const std::size_t chunk = earliest();
+      if (chunk == chunks) break;
+      fill(ready_[chunk]);
+      advance(chunk);
+    }
+    while (!pending_.empty()) run_filler();
+    return std::move(issued_);
+  }
+
+ private:
+  // Weight gradients that wait for longer than this many stages keep too many activations alive.
+  static constexpr std::size_t kMostPending = 4;
+
+  std::size_t earliest() const {
+    std::size_t best = next_.size();
+    double when = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < next_.size(); ++i) {
+      if (next_[i] == stages_.size()) continue;
+      const double start = std::max(computed_, ready_[i]);
+      const bool same = best < next_.size() && start == when;
+      if (start < when || (same && next_[i] < next_[best])) {
+        best = i;
+        when = start;
+      }
+    }
+    return best;
+  }
+
+  void advance(std::size_t chunk) {
+    const std::int64_t first = std::accumulate(
+        units_.begin(), units_.begin() + static_cast<std::ptrdiff_t>(chunk), std::int64_t{0});
+    const std::int64_t all = std::accumulate(units_.begin(), units_.end(), std::int64_t{0});
+    const Range range{.first = first, .last = first + units_[chunk], .all = all};
+    computed_ = std::max(computed_, ready_[chunk]);
+    double arrives = computed_;
+    for (const RunOp& o : stages_[next_[chunk]].ops) {
+      const Call call = cut(builder_.plan(), builder_.plan().calls[o.op.call.value], range);
+      if (o.op.kind == Kind::Kernel) {
+        computed_ += clock_.kernel(call);
+        arrives = std::max(arrives, computed_);
+      } else {
+        communicated_ = std::max(communicated_, computed_) + clock_.collective(call);
+        arrives = communicated_;
+      }
+      issued_.push_back({renamed(o.op, call, chunk), o.segment});
+    }
+    ready_[chunk] = arrives;
+    const std::size_t passed = ++next_[chunk];
+    if (std::all_of(next_.begin(), next_.end(), [&](std::size_t n) { return n >= passed; })) {
+      pending_.push_back(passed - 1);
+      while (pending_.size() > kMostPending) run_filler();
+    }
+  }
+
+  // Weight gradients while no chunk can go on.
+  void fill(double until) {
+    while (computed_ < until && !pending_.empty()) run_filler();
+  }
+  void run_filler() {
+    for (const RunOp& o : stages_[pending_.front()].fillers) {
+      computed_ += clock_.kernel(builder_.plan().calls[o.op.call.value]);
+      issued_.push_back(o);
+    }
+    pending_.pop_front();
+  }
+
+  SegmentOp renamed(SegmentOp op, const Call& call, std::size_t chunk) {
+    op.call = builder_.call(call);
+    Name name = builder_.plan().names[op.name.value];
+    const auto chunks = static_cast<std::int32_t>(units_.size());
+    name.occurrence = name.occurrence * chunks + static_cast<std::int32_t>(chunk);
+    op.name = builder_.name(std::move(name));
+    return op;
+  }
+
+  PlanBuilder& builder_;
+  const Clock& clock_;
+  std::vector<Stage> stages_;
+  const std::vector<std::int64_t>& units_;
+  std::vector<std::size_t> next_;  // by chunk: its next stage
+  std::vector<double> ready_;      // when that may start
+  double computed_ = 0, communicated_ = 0;
+  std::deque<std::size_t> pending_;  // stages whose weight gradients may run
+  std::vector<RunOp> issued_;
+};
+
+bool is_layer(const Segment& s) {
+  return s.layer >= 0 && (s.phase == Phase::Forward || s.phase == Phase::Backward);
+}
+
+class Cutter {
+ public:
+  Cutter(PlanBuilder& builder, const Layout& layout, const Clock& clock)
+      : builder_(builder), layout_(layout), clock_(clock) {}
+
+  void cut_list(std::vector<Segment>& list, const std::vector<std::int64_t>& units) {
+    if (units.size() < 2) return;
+    for (std::size_t s = 0; s < list.size();) {
+      if (!is_layer(list[s])) {
+        if (layout_.sp) cut_exchanges(list[s], units);
+        ++s;
+        continue;
+      }
+      std::size_t end = s;
+      while (end < list.size() && is_layer(list[end])) ++end;
+      cut_run(list, s, end, units);
+      s = end;
+    }
+  }
+
+ private:
+  void cut_run(std::vector<Segment>& list, std::size_t first, std::size_t end,
+               const std::vector<std::int64_t>& units) {
+    std::vector<RunOp> ops;
+    std::vector<std::size_t> left(list.size(), 0);
+    for (std::size_t s = first; s < end; ++s) {
+      for (const SegmentOp& op : std::exchange(list[s].ops, {})) ops.push_back({op, s});
+    }
+    RunOrder order(builder_, clock_, stages_of(builder_.plan(), ops), units);
+    const std::vector<RunOp> issued = order.issue();
+    for (const RunOp& o : issued) ++left[o.segment];
+    // A segment ends with the last operation that was its own: what follows a segment, such as the
+    // reduction of its gradients, still finds them complete.
+    std::size_t s = first;
+    for (const RunOp& o : issued) {
+      while (s + 1 < end && left[s] == 0) ++s;
+      list[s].ops.push_back(o.op);
+      --left[o.segment];
+    }
+  }
+
+  // At the ends of the model only what turns token shards into whole tensors and back is cut.
+  void cut_exchanges(Segment& segment, const std::vector<std::int64_t>& units) {
+    const std::int64_t all = std::accumulate(units.begin(), units.end(), std::int64_t{0});
+    for (const SegmentOp& op : std::exchange(segment.ops, {})) {
+      const Call call = builder_.plan().calls[op.call.value];
+      if (!exchanges_tokens(call)) {
+        segment.ops.push_back(op);
+        continue;
+      }
+      std::int64_t first = 0;
+      for (std::size_t i = 0; i < units.size(); ++i) {
+        SegmentOp piece = op;
+        const Range range{.first = first, .last = first + units[i], .all = all};
+        piece.call = builder_.call(cut(builder_.plan(), call, range));
+        Name name = builder_.plan().names[op.name.value];
+        name.occurrence = static_cast<std::int32_t>(i);
+        piece.name = builder_.name(std::move(name));
+        segment.ops.push_back(piece);
+        first += units[i];
+      }
+    }
+  }
+
+  bool exchanges_tokens(const Call& call) const {
+    const OpKind k = call.op.kind;
+    const bool moves = k == OpKind::AllGather || k == OpKind::ReduceScatter ||
+                       (k == OpKind::CastCopy && call.op.slot.valid());
+    const Plan& plan = builder_.plan();
+    return moves && plan.buffers[call.reads[0].buffer.value].framed &&
+           plan.buffers[call.writes[0].buffer.value].framed;
+  }
+
+  PlanBuilder& builder_;
+  const Layout& layout_;
+  const Clock& clock_;
+};
+
+const Segment* middle_layer(const std::vector<Segment>& list) {
+  std::vector<const Segment*> layers;
+  for (const Segment& s : list) {
+    if (is_layer(s)) layers.push_back(&s);
+  }
+  return layers.empty() ? nullptr : layers[layers.size() / 2];
+}
+
+std::vector<BlockCosts> blocks_of(const Plan& plan, const Segment& segment, const Clock& clock,
+                                  std::int64_t samples) {
+  std::vector<RunOp> ops;
+  for (const SegmentOp& op : segment.ops) ops.push_back({op, 0});
+  std::vector<BlockCosts> blocks;
+  for (const Stage& stage : stages_of(plan, ops)) {
+    BlockCosts block{.compute = {0.0}, .communicate = {0.0}};
+    for (std::int64_t x = 1; x <= samples; ++x) {
+      double c = 0, r = 0;
+      for (const RunOp& o : stage.ops) {
+        const Call call = cut(plan, plan.calls[o.op.call.value], {0, x, samples});
+        (o.op.kind == Kind::Kernel ? c : r) +=
+            o.op.kind == Kind::Kernel ? clock.kernel(call) : clock.collective(call);
+      }
+      block.compute.push_back(c);
+      block.communicate.push_back(r);
+    }
+    blocks.push_back(std::move(block));
+  }
+  return blocks;
+}
+
+}  // namespace
+
+Lowered overlap(Lowered lowered, const StagePrices& prices) {
+  const ChunkOverlap& chosen = lowered.layout.chunk_overlap;
+  GPUTWIN_CHECK(chosen.chosen(), "chunks are chosen before they are cut");
+  if (chosen.forward.size() < 2 && chosen.backward.size() < 2) return lowered;
+  std::vector<Clock> clocks;
+  for (std::int32_t s = 0; s < lowered.layout.pp; ++s) clocks.emplace_back(lowered, s, prices);
+  PlanBuilder builder(std::move(lowered.plan));
+  for (std::size_t s = 0; s < lowered.stages.size(); ++s) {
+    Cutter cutter(builder, lowered.layout, clocks[s]);
+    for (Chunk& chunk : lowered.stages[s].chunks) {
+      cutter.cut_list(chunk.forward, chosen.forward);
+      cutter.cut_list(chunk.backward, chosen.backward);
+    }
+  }
+  lowered.plan = std::move(builder).take();
+  return lowered;
+}
+
+std::optional<Infeasible> overlap_refusal(const Transformer& model, const Layout& layout,
+                                          const Job& job) {
+  const auto no = [](std::string reason, std::string fix) {
+    return Infeasible{.reason = "the overlap pass does not cut " + std::move(reason),
+                      .fix = std::move(fix)};
+  };
+  if (layout.tp < 2) return no("layers without tensor parallelism", "set layout.tp to 2 or more");
+  if (layout.micro_batch < 2) {
+    return no("a micro-batch of one sample", "set layout.micro_batch to 2 or more");
+  }
+  if (layout.zero >= 2) return no("weights that are gathered by layer", "set layout.zero to 1");
+  if (layout.cp > 1) return no("sequences that are spread over ranks", "set layout.cp to 1");
+  if (layout.tp_overlap != TpOverlap::None && layout.tp_overlap != TpOverlap::Columns) {
+    return no("collectives that are cut already", "set layout.tp_overlap to none");
+  }
+  if (model.has_experts()) return no("experts' rows", "use a model without experts");
+  if (bits(job.precision.compute) < 16) {
+    return no("copies in 8 or 4 bits", "set job.precision.compute to bf16");
+  }
+  if (job.lora_rank > 0) return no("adapters", "leave out job.lora_rank");
+  if (layout.sp && job.sequence % layout.tp != 0) {
+    return no("samples that tp does not divide", "set layout.sp to false");
+  }
+  return std::nullopt;
+}
+
+LayerBlocks layer_blocks(const Lowered& lowered, const StagePrices& prices) {
+  const Clock clock(lowered, 0, prices);
+  const std::int64_t samples = lowered.layout.micro_batch;
+  LayerBlocks blocks;
+  const Chunk& chunk = lowered.stages[0].chunks[0];
+  const Segment* forward = middle_layer(chunk.forward);
+  const Segment* backward = middle_layer(chunk.backward);
+  if (forward == nullptr || backward == nullptr) return blocks;
+  blocks.forward = blocks_of(lowered.plan, *forward, clock, samples);
+  blocks.backward = blocks_of(lowered.plan, *backward, clock, samples);
+  for (const SegmentOp& op : backward->ops) {
+    if (!is_filler(lowered.plan, op)) continue;
+    blocks.filler_seconds += clock.kernel(lowered.plan.calls[op.call.value]);
+  }
+  return blocks;
+}
+
+}  // namespace gputwin

@@ -1,0 +1,46 @@
+// Splits the samples of a micro-batch into chunks through the layers of a stage, so that the
+// tensor-parallel collective of one chunk runs under the kernels of the next, across layers.
+#pragma once
+
+#include <optional>
+
+#include "sim/core/cost_model.h"
+#include "sim/core/error.h"
+#include "sim/core/job.h"
+#include "sim/core/segment.h"
+#include "sim/core/topology.h"
+#include "sim/core/workload.h"
+#include "strategies/overlap/partition.h"
+
+namespace gputwin {
+
+/// Prices of kernels and collectives for one stage; without, all kernels and collectives are alike.
+struct StagePrices {
+  const CostModel* costs = nullptr;
+  const Topology* topology = nullptr;
+};
+
+/// `lowered` with the layers' operations cut into the chunks of layout.chunk_overlap, which must be
+/// chosen. One chunk leaves it as it is.
+///
+/// Shapes  a tensor of a micro-batch of b samples has rows in proportion to them; chunk [i, j) is
+///         rows [rows i / b, rows j / b) of every framed view, and dims[0] of the op shrinks alike.
+///         With sequence parallelism a rank's token shard lists the chunks in order, which gathers
+///         undo with the same borders, also at both ends of the model.
+/// Weight gradients stay whole and fill the waits of the compute stream. Order: whichever chunk's
+/// next kernels can start first, from the prices of both streams.
+/// Source  Domino (row split), Merak; strategies/overlap/partition.h for the choice of chunks.
+Lowered overlap(Lowered lowered, const StagePrices& prices);
+
+/// Why the layers of such a job cannot be cut over samples, if so.
+std::optional<Infeasible> overlap_refusal(const Transformer& model, const Layout& layout,
+                                          const Job& job);
+
+/// Kernels and collectives of one layer in the middle of the first stage, by samples of a chunk.
+struct LayerBlocks {
+  std::vector<BlockCosts> forward, backward;
+  double filler_seconds = 0;  // weight gradients, which no chunk waits for
+};
+LayerBlocks layer_blocks(const Lowered& lowered, const StagePrices& prices);
+
+}  // namespace gputwin

@@ -1,0 +1,187 @@
+// Offloaded plans mean what the plan on the GPU means, and hold less of it.
+#include "strategies/passes/offload.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "sim/core/memory_profile.h"
+#include "sim/core/plan_builder.h"
+#include "sim/core/spelling.h"
+#include "sim/core/verify.h"
+#include "strategies/offload/strategies.h"
+#include "strategies/strategy.h"
+#include "tests/support/interpreter.h"
+#include "tests/unit/strategies/worlds.h"
+
+namespace gputwin {
+namespace {
+
+Results interpreted(Plan plan, int bodies, std::uint64_t seed, bool gradients = true,
+                    bool clips = true) {
+  for (Buffer& b : plan.buffers) {
+    if (b.name.find("_shard") != std::string::npos) b.persistent = true;
+  }
+  for (Program& p : plan.programs) place_memory(plan, p);
+  InterpretOptions options;
+  options.generic_constants = true;
+  options.bodies = bodies;
+  options.gradients = gradients;
+  if (!clips) options.clip_norm = 1e9;
+  options.adam_epsilon = 1e-2;  // gradients that are 0 but for rounding change nothing
+  options.seed = seed;
+  return interpret(plan, options);
+}
+
+double worst_difference(const std::map<std::string, Tensor>& a,
+                        const std::map<std::string, Tensor>& b) {
+  double worst = a.size() == b.size() ? 0.0 : 1e30;
+  for (const auto& [name, tensor] : a) {
+    const auto found = b.find(name);
+    if (found == b.end() || found->second.values.size() != tensor.values.size()) return 1e30;
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+      worst = std::max(worst, std::abs(tensor.values[i] - found->second.values[i]));
+    }
+  }
+  return worst;
+}
+
+Layout offloaded(Layout layout, std::string_view strategy, std::int64_t bucket_elements = 300) {
+  layout.offload = *find_offload_strategy(strategy);
+  layout.offload.bucket_elements = bucket_elements;  // a layer of the tiny model has about 800
+  return layout;
+}
+
+std::vector<Layout> layouts() {
+  std::vector<Layout> list(6);
+  list[0].micro_batch = 4;
+  list[1].micro_batch = 1;
+  list[1].recompute = Recompute::Full;
+  list[2].tp = 2;
+  list[2].dp = 2;
+  list[2].zero = 1;
+  list[3].pp = 2;
+  list[3].recompute = Recompute::Selective;
+  list[4].dp = 2;
+  list[4].zero = 3;
+  list[5].dp = 2;
+  list[5].zero = 2;
+  for (Layout& l : list) l.bucket_elements = 300;
+  return list;
+}
+
+// Two iterations: gradients and weights after them are those of the plan that stays on the GPU, so
+// the host's step used the right gradients and the second iteration the new weights.
+//
+// What the interpreter cannot tell where it knows no parameter in a slot, and what is left out
+// therefore: gradients with ZeRO 1 (the weights alone tell); ZeRO 1 and 2 with weights in slots;
+// which gradients are copies of others, so that norms of several stages or of tensor-parallel ranks
+// do not clip; that master weights start as the weights do where states of several buckets pass
+// through one buffer, so that there are few buckets or one iteration, without a tied embedding on
+// two stages.
+void expect_one_meaning(std::string_view strategy, const char* stack, int most_bodies = 2,
+                        std::int64_t bucket_elements = 300) {
+  Job job = tiny_job(4);
+  job.stack = stack;
+  std::uint64_t seed = 0;
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(std::string(strategy) + " tp" + std::to_string(layout.tp) + " pp" +
+                 std::to_string(layout.pp) + " dp" + std::to_string(layout.dp) + " zero" +
+                 std::to_string(layout.zero));
+    const bool gradients = layout.zero != 1;
+    const bool swaps = find_offload_strategy(strategy)->params != OffloadPlace::Gpu;
+    if (swaps && (layout.zero == 1 || layout.zero == 2)) continue;
+    if (most_bodies == 1 && layout.pp > 1) continue;               // a tied embedding is compared
+    const bool units = layout.zero >= 2 && bucket_elements > 300;  // as many buckets as layers
+    const int bodies = units ? 1 : most_bodies;
+    const bool clips = layout.tp * layout.pp == 1;
+    const Results expected =
+        interpreted(plan_of(tiny_gpt(), layout, job), bodies, 0, gradients, clips);
+    const Plan plan = plan_of(tiny_gpt(), offloaded(layout, strategy, bucket_elements), job);
+    EXPECT_TRUE(verify(plan, Depth::Races).empty());
+    const Results actual = interpreted(plan, bodies, ++seed, gradients, clips);
+    EXPECT_NEAR(actual.loss, expected.loss, 1e-9);
+    EXPECT_LT(worst_difference(expected.gradients, actual.gradients), 1e-8);
+    if (bodies > 1) {
+      EXPECT_LT(worst_difference(expected.weights, actual.weights), 1e-8);
+    }
+  }
+}
+
+TEST(OffloadMeaning, OfZeroOffload) { expect_one_meaning("zero-offload", "megatron-core"); }
+TEST(OffloadMeaning, OfZeroOffloadWithPassesOfTheOptimizer) {
+  expect_one_meaning("zero-offload", "megatron-lm-2021");
+}
+TEST(OffloadMeaning, OfTheGreedySchedule) { expect_one_meaning("greedy", "megatron-core"); }
+TEST(OffloadMeaning, OfZeroInfinity) { expect_one_meaning("zero-infinity-cpu", "deepspeed"); }
+TEST(OffloadMeaning, OfNvme) { expect_one_meaning("zero-infinity-nvme", "deepspeed", 1); }
+TEST(OffloadMeaning, OfNvmeWithTwoBuckets) {
+  expect_one_meaning("zero-infinity-nvme", "deepspeed", 2, 2000);
+}
+TEST(OffloadMeaning, OfPatrickStar) { expect_one_meaning("patrickstar", "torch"); }
+TEST(OffloadMeaning, OfL2l) { expect_one_meaning("l2l", "torch", 1); }
+TEST(OffloadMeaning, OfTwinFlow) { expect_one_meaning("zero-offload-plus", "megatron-core"); }
+TEST(OffloadMeaning, OfFsdp) { expect_one_meaning("fsdp-offload", "torch"); }
+TEST(OffloadMeaning, OfCapuchin) { expect_one_meaning("capuchin", "torch", 1); }
+
+// A delayed update: the first iteration sees the initial weights, and so does the second, whose
+// step is the first that has gradients.
+TEST(OffloadMeaning, OfADelayedUpdate) {
+  const Job job = tiny_job(4);
+  Layout layout;
+  layout.bucket_elements = 300;
+  const Results expected = interpreted(plan_of(tiny_gpt(), layout, job), 1, 0);
+  const Plan plan = plan_of(tiny_gpt(), offloaded(layout, "zero-offload-dpu"), job);
+  const Results second = interpreted(plan, 2, 1);
+  EXPECT_NEAR(second.loss, expected.loss, 1e-9);
+  EXPECT_LT(worst_difference(expected.gradients, second.gradients), 1e-9);
+  const Results third = interpreted(plan, 3, 2);
+  EXPECT_GT(std::abs(third.loss - expected.loss), 1e-4);
+}
+
+// Weights, gradients and states leave the GPU: what stays of them are the slots.
+TEST(OffloadMemory, HoldsSlotsInsteadOfStates) {
+  const Job job = tiny_job(4);
+  const Plan whole = plan_of(tiny_gpt(), Layout{}, job);
+  const Plan plan = plan_of(tiny_gpt(), offloaded(Layout{}, "zero-infinity-cpu", 100), job);
+  const auto persistent = [](const Plan& p, MemoryClass memory) {
+    std::int64_t bytes = 0;
+    for (const BufferId id : p.programs[0].buffers) {
+      const Buffer& b = p.buffers[id.value];
+      if (b.persistent && b.memory == memory && b.arena == ArenaId(0)) bytes += b.bytes.value;
+    }
+    return bytes;
+  };
+  EXPECT_EQ(persistent(plan, MemoryClass::Optimizer), 0);
+  EXPECT_LT(persistent(plan, MemoryClass::Weights), persistent(whole, MemoryClass::Weights) / 2);
+  EXPECT_LT(persistent(plan, MemoryClass::Gradients),
+            persistent(whole, MemoryClass::Gradients) / 2);
+}
+
+TEST(OffloadRefusal, NamesWhatCannotBe) {
+  Job job = tiny_job(4);
+  Layout layout = offloaded(Layout{}, "zero-infinity-cpu");
+  layout.offload.delayed_update = true;
+  const auto outcome = make_plan(tiny_gpt(), one_node(1), layout, job);
+  ASSERT_TRUE(std::holds_alternative<Infeasible>(outcome));
+  EXPECT_NE(std::get<Infeasible>(outcome).fix.find("params to gpu"), std::string::npos);
+  job.optimizer = Optimizer::Sgd;
+  const auto sgd = make_plan(tiny_gpt(), one_node(1), offloaded(Layout{}, "zero-offload"), job);
+  EXPECT_TRUE(std::holds_alternative<Infeasible>(sgd));
+}
+
+// Swaps are planned within one iteration: where micro-batches of two are in flight at once, or the
+// next begins before the last has ended, addresses and order would not hold.
+TEST(Offload, RefusesSchedulesWhoseIterationsOverlap) {
+  for (const Schedule schedule : {Schedule::PipedreamAsync, Schedule::ZbH1}) {
+    Layout layout = offloaded(Layout{}, "greedy");
+    layout.pp = 2;
+    layout.schedule = schedule;
+    const auto outcome = make_plan(tiny_gpt(), one_node(2), layout, tiny_job(4));
+    ASSERT_TRUE(std::holds_alternative<Infeasible>(outcome)) << to_string(schedule);
+    EXPECT_NE(std::get<Infeasible>(outcome).reason.find("iterations overlap"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace gputwin

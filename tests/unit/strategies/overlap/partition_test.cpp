@@ -1,0 +1,115 @@
+// The dynamic programme against every partition there is.
+#include "strategies/overlap/partition.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <random>
+
+namespace gputwin {
+namespace {
+
+// Kernels t0 + x c and collectives latency + x r, with noise: chunks of odd sizes may be cheap.
+BlockCosts random_block(std::mt19937& random, std::int64_t units) {
+  const auto draw = [&random](double low, double high) {
+    return low + (high - low) * static_cast<double>(random()) / static_cast<double>(random.max());
+  };
+  const double t0 = draw(0, 2), c = draw(0.1, 3), latency = draw(0, 2), r = draw(0.1, 3);
+  BlockCosts block;
+  for (std::int64_t x = 0; x <= units; ++x) {
+    block.compute.push_back(t0 + static_cast<double>(x) * c * draw(0.8, 1.2));
+    block.communicate.push_back(latency + static_cast<double>(x) * r * draw(0.8, 1.2));
+  }
+  return block;
+}
+
+void each_partition(std::int64_t units, std::int32_t most,
+                    const std::function<void(const std::vector<std::int64_t>&)>& act) {
+  std::vector<std::int64_t> list;
+  const std::function<void(std::int64_t)> go = [&](std::int64_t left) {
+    if (left == 0) return act(list);
+    if (list.size() == static_cast<std::size_t>(most)) return;
+    for (std::int64_t x = 1; x <= left; ++x) {
+      list.push_back(x);
+      go(left - x);
+      list.pop_back();
+    }
+  };
+  go(units);
+}
+
+double period(const BlockCosts& b, const std::vector<std::int64_t>& units) {
+  double c = 0, r = 0, most = 0;
+  for (const std::int64_t x : units) {
+    const auto i = static_cast<std::size_t>(x);
+    c += b.compute[i];
+    r += b.communicate[i];
+    most = std::max(most, b.compute[i] + b.communicate[i]);
+  }
+  return std::max({c, r, most});
+}
+
+TEST(Partition, EqualsBruteForceOn600Instances) {
+  std::mt19937 random(7);
+  for (int instance = 0; instance < 600; ++instance) {
+    const std::int64_t units = 1 + static_cast<std::int64_t>(random() % 10);
+    const auto most = static_cast<std::int32_t>(1 + random() % 8);
+    const BlockCosts block = random_block(random, units);
+    double least_end = 1e9, least_period = 1e9;
+    each_partition(units, most, [&](const std::vector<std::int64_t>& p) {
+      least_end = std::min(least_end, chain_seconds({block}, p, 1));
+      least_period = std::min(least_period, period(block, p));
+    });
+    const Partition end = best_block_partition(block, most);
+    EXPECT_NEAR(end.seconds, least_end, 1e-12) << instance;
+    EXPECT_NEAR(chain_seconds({block}, end.units, 1), least_end, 1e-12) << instance;
+    const Partition row = best_period_partition(block, most);
+    EXPECT_NEAR(row.seconds, least_period, 1e-12) << instance;
+    EXPECT_NEAR(period(block, row.units), least_period, 1e-12) << instance;
+  }
+}
+
+// The period is the slope of a long row of blocks.
+TEST(Partition, PeriodIsTheCycleMeanOfTheEventGraph) {
+  std::mt19937 random(3);
+  for (int instance = 0; instance < 200; ++instance) {
+    const BlockCosts block = random_block(random, 8);
+    each_partition(8, 3, [&](const std::vector<std::int64_t>& p) {
+      const double slope = (chain_seconds({block}, p, 400) - chain_seconds({block}, p, 200)) / 200;
+      EXPECT_NEAR(slope, period(block, p), 1e-9);
+    });
+  }
+}
+
+// Two streams that never idle take at least as long as the busier one.
+TEST(Partition, GainStaysBelowTheBoundOfTheSplitSums) {
+  std::mt19937 random(11);
+  for (int instance = 0; instance < 500; ++instance) {
+    const std::vector<BlockCosts> layer{random_block(random, 8), random_block(random, 8)};
+    const Partition best = best_layer_partition(layer, 8, 1.0);
+    double apart = 0;
+    for (const BlockCosts& b : layer) {
+      for (const std::int64_t x : best.units) {
+        apart +=
+            b.compute[static_cast<std::size_t>(x)] + b.communicate[static_cast<std::size_t>(x)];
+      }
+    }
+    EXPECT_LE(apart / best.seconds, gain_bound(layer, best.units) * (1 + 1e-12));
+    EXPECT_LE(gain_bound(layer, best.units), 2.0);
+    EXPECT_LE(best.seconds, chain_seconds(layer, {8}, 1) * (1 + 1e-12));
+  }
+}
+
+// A launch that costs more than a collective: splitting cannot pay. Contention that eats the gain.
+TEST(Partition, OneChunkWhereNothingIsWon) {
+  const BlockCosts launches{{0, 10, 10.1, 10.2, 10.3}, {0, 1, 1, 1, 1}};
+  EXPECT_EQ(best_layer_partition({launches}, 4, 1.0).units, (std::vector<std::int64_t>{4}));
+  const BlockCosts even{{0, 1, 2, 3, 4}, {0, 1, 2, 3, 4}};
+  EXPECT_GT(best_layer_partition({even}, 4, 1.0).units.size(), 1u);
+  EXPECT_EQ(best_layer_partition({even}, 4, 2.5).units.size(), 1u);
+}
+
+}  // namespace
+}  // namespace gputwin

@@ -1,0 +1,158 @@
+// The CUDA backend's calls against a double of the libraries: order, errors, time-outs. No GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+
+#include "tests/support/cuda_double.h"
+#include "validation/executors/cuda/communicator.h"
+#include "validation/executors/cuda/gemm.h"
+
+namespace gputwin::cuda {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Stream b waits for what stream a did before the record: record on a, then wait on b.
+TEST(CudaCalls, AnEventOrdersTwoStreams) {
+  cuda_double::start({});
+  {
+    Stream a, b;
+    Event event;
+    event.record(a);
+    event.wait_on(b);
+  }
+  EXPECT_THAT(cuda_double::calls(),
+              ElementsAre("cudaStreamCreateWithFlags", "cudaStreamCreateWithFlags",
+                          "cudaEventCreateWithFlags", "cudaEventRecord", "cudaStreamWaitEvent",
+                          "cudaEventDestroy", "cudaStreamDestroy", "cudaStreamDestroy"));
+  EXPECT_EQ(cuda_double::alive(), 0);
+}
+
+// A stream that hangs is named within its limit, and the host goes on.
+TEST(CudaCalls, AHungStreamIsReportedWithinItsLimit) {
+  cuda_double::start({.hung = true});
+  Stream stream;
+  Event event;
+  event.record(stream);
+  EXPECT_THAT(error_of([&] { wait(event, 0.01, "rank 1, compute: F/mb0/L3/fc1"); }),
+              HasSubstr("rank 1, compute: F/mb0/L3/fc1 did not end within"));
+}
+
+// The other member never joins: after the limit the communicator is aborted, not destroyed, and
+// takes no more calls.
+TEST(CudaCalls, AMemberThatNeverJoinsAbortsTheCommunicator) {
+  cuda_double::start({.hung = true});
+  {
+    Stream stream;
+    Event event;
+    Communicator tp(new_id(), 2, 0);
+    float x = 0;
+    tp.collective(OpKind::AllReduce, &x, &x, 1, ncclFloat32, false, 0, stream);
+    event.record(stream);
+    EXPECT_THAT(error_of([&] { tp.finish(event, 0.01, "rank 0, tp: all_reduce #17"); }),
+                AllOf(HasSubstr("all_reduce #17"), HasSubstr("a member has not joined")));
+    EXPECT_TRUE(tp.aborted());
+    EXPECT_THAT(error_of([&] { tp.send(&x, 4, 1, stream); }), HasSubstr("has been aborted"));
+  }
+  EXPECT_THAT(cuda_double::calls(), Contains("ncclCommAbort").Times(1));
+  EXPECT_THAT(cuda_double::calls(), Contains("ncclCommDestroy").Times(0));
+  EXPECT_EQ(cuda_double::alive(), 0);
+}
+
+// NCCL knows of the loss at once: no waiting for the limit of an hour.
+TEST(CudaCalls, ALostMemberIsReportedAtOnce) {
+  cuda_double::start({.hung = true, .member_lost = true});
+  Stream stream;
+  Event event;
+  Communicator tp(new_id(), 2, 0);
+  event.record(stream);
+  EXPECT_THAT(error_of([&] { tp.finish(event, 3600, "all_reduce #2"); }),
+              HasSubstr("all_reduce #2: remote process exited"));
+}
+
+// Each call that a product, a copy and a message make may fail: each is named, nothing leaks.
+TEST(CudaCalls, EveryFailureNamesItsCall) {
+  const auto everything = [] {
+    use_device(1);
+    Stream stream;
+    Event event;
+    Arena arena(4096);
+    HostBuffer host(256, true);
+    void* const place = arena.take(256);
+    copy(place, host.data(), 256, cudaMemcpyHostToDevice, stream);
+    Gemm gemm(256);
+    gemm.run({4, 4, 4, false, true, false, 4, 4, 4}, place, place, place, stream);
+    Communicator comm(new_id(), 2, 0);
+    for (const OpKind kind : {OpKind::AllReduce, OpKind::AllGather, OpKind::ReduceScatter,
+                              OpKind::Broadcast, OpKind::AllToAll}) {
+      comm.collective(kind, place, place, 4, ncclFloat32, false, 0, stream);
+    }
+    Group group;
+    comm.send(place, 4, 1, stream);
+    comm.receive(place, 4, 1, stream);
+    group.end();
+    event.record(stream);
+    event.wait_on(stream);
+    comm.finish(event, 1, "all");
+    static_cast<void>(seconds_between(event, event));
+  };
+  cuda_double::start({});
+  everything();
+  EXPECT_EQ(cuda_double::alive(), 0);
+  int tried = 0;
+  for (const std::string& call : cuda_double::calls()) {
+    if (call.find("Destroy") != std::string::npos || call.find("Free") != std::string::npos) {
+      continue;  // ends of lives: destructors do not throw
+    }
+    cuda_double::start({.failing = call});
+    EXPECT_THAT(error_of(everything), HasSubstr(call)) << call;
+    EXPECT_EQ(cuda_double::alive(), 0) << call;
+    ++tried;
+  }
+  EXPECT_GT(tried, 30);
+}
+
+TEST(CudaCalls, TheArenaSaysByHowMuchItIsTooSmall) {
+  cuda_double::start({});
+  Arena arena(1024);
+  arena.take(1);  // 256 with its alignment
+  EXPECT_THAT(error_of([&] { arena.take(1000); }), HasSubstr("256 bytes too small"));
+  EXPECT_EQ(arena.used(), 256u);
+}
+
+TEST(CudaCalls, RanksThatShareAGpuAreRefused) {
+  cuda_double::start({.devices = 2});
+  EXPECT_THAT(error_of([] {
+                need_distinct(std::array{0, 1, 0});
+              }),
+              HasSubstr("ranks 0 and 2 share GPU 0"));
+  EXPECT_THAT(error_of([] {
+                need_distinct(std::array{0, 2});
+              }),
+              HasSubstr("rank 1 wants GPU 2, and this machine has 2"));
+  EXPECT_EQ(error_of([] { need_distinct(std::array{1, 0}); }), "");
+}
+
+// No driver is no error: there are no GPUs.
+TEST(CudaCalls, AMachineWithoutGpusHasNone) {
+  cuda_double::start({.devices = 0});
+  EXPECT_EQ(device_count(), 0);
+  EXPECT_THAT(error_of([] { use_device(0); }), HasSubstr("there is no GPU 0"));
+}
+
+}  // namespace
+}  // namespace gputwin::cuda
