@@ -13,6 +13,8 @@
 #include <unordered_map>
 
 #include "sim/core/error.h"
+#include "sim/core/spelling.h"
+#include "sim/trace/argument_text.h"
 #include "sim/trace/gtr_file.h"
 #include "sim/trace/store_builder.h"
 
@@ -78,6 +80,17 @@ std::string_view plain(std::string_view raw) {
   return raw;
 }
 
+char lane_of(std::string_view thread) {
+  for (const char lane : {'t', 'd', 'p'}) {
+    if (thread.size() >= 2 && (thread[0] | 0x20) == lane && (thread[1] | 0x20) == 'p') return lane;
+  }
+  return 'o';
+}
+
+std::string_view lane_name(char lane) {
+  return lane == 't' ? "tp" : lane == 'd' ? "dp" : lane == 'p' ? "pp" : "";
+}
+
 class Importer {
  public:
   explicit Importer(std::string file) : file_(std::move(file)) {}
@@ -91,7 +104,11 @@ class Importer {
   struct ThreadState {
     std::uint32_t id = 0;
     std::string name;
+    char lane = 'o';  // what collectives on it serve, as slice_kind reads it from the name
     std::vector<Open> open;
+  };
+  struct Known {
+    std::uint32_t id = 0, frame = kUnframed;
   };
   void events(simdjson::ondemand::array list);
   Event fields(object row);
@@ -101,6 +118,12 @@ class Importer {
   void flow(const Event& e, Ps at);
   void begin_end(const Event& e, Ps at);
   void slice(const Event& e, ThreadState& thread, Ps at, Ps duration);
+  Known define(const Event& e, const ThreadState& thread);
+  static std::string_view process_group(const Event& e);
+  static void read_own_name(const Event& e, std::int32_t layer, const ThreadState& thread,
+                            Definition& d, Known& known);
+  void document(object root);
+  void name_ranks();
   std::uint32_t process(std::string_view pid);
   ThreadState& thread(std::string_view pid, std::string_view tid);
   void name_process(std::string_view pid, std::string_view name);
@@ -108,11 +131,13 @@ class Importer {
 
   std::string file_;
   StoreBuilder builder_;
-  ByText<std::uint32_t> processes_, definitions_, counters_;
+  ByText<std::uint32_t> processes_, counters_;
+  ByText<Known> definitions_;
   ByText<ThreadState> threads_;
   ByText<std::pair<std::uint32_t, Ps>> flows_;
   std::string key_;
   std::optional<std::int64_t> base_us_;
+  std::optional<std::int64_t> rank_;  // of PyTorch's "distributedInfo"
   std::size_t events_ = 0, timeless_ = 0, negative_ = 0, unmatched_ = 0, nameless_ = 0;
 };
 
@@ -132,6 +157,7 @@ Importer::ThreadState& Importer::thread(std::string_view pid, std::string_view t
   std::from_chars(tid.data(), tid.data() + tid.size(), order);
   ThreadState& made = threads_[key_];
   made.name = "thread " + std::string(tid);
+  made.lane = lane_of(made.name);
   made.id = builder_.thread(process(pid), made.name, order);
   return made;
 }
@@ -205,6 +231,7 @@ void Importer::metadata(const Event& e) {
     ThreadState& t = thread(e.pid, e.tid);
     if (const std::string n = name(); !n.empty()) {
       t.name = n;
+      t.lane = lane_of(n);
       builder_.rename_thread(t.id, n);
     }
   } else if (e.name == "thread_sort_index") {
@@ -218,18 +245,61 @@ void Importer::metadata(const Event& e) {
 }
 
 void Importer::slice(const Event& e, ThreadState& thread, Ps at, Ps duration) {
-  key_.assign(e.name).append("\x1f").append(e.category).append("\x1f");
-  const SliceKind kind = slice_kind(e.name, e.category, thread.name);
-  key_.push_back(static_cast<char>('a' + static_cast<int>(kind)));
+  const std::string_view group = process_group(e);
+  key_.assign(e.name).append("\x1f").append(e.category).append("\x1f").append(group);
+  key_.push_back(thread.lane);
   auto found = definitions_.find(key_);
-  if (found == definitions_.end()) {
-    Definition d;
-    d.before = d.op = std::string(e.name);
-    d.kind = kind;
-    d.phase = std::string(e.category);
-    found = definitions_.emplace(key_, builder_.definition(std::move(d))).first;
+  if (found == definitions_.end()) found = definitions_.emplace(key_, define(e, thread)).first;
+  const Known& known = found->second;
+  std::uint32_t body = 0;
+  if (known.frame != kUnframed || e.raw_arguments.starts_with("{\"body\":")) {
+    body = static_cast<std::uint32_t>(number_in(e.raw_arguments, "body").value_or(0));
   }
-  builder_.slice(thread.id, at, duration, found->second, kUnframed, 0, e.raw_arguments);
+  builder_.slice(thread.id, at, duration, known.id, known.frame, body, e.raw_arguments);
+}
+
+/// What NCCL's process group is called, where the profiler says so: "tp" in Megatron's and
+/// torchtitan's descriptions names the parallel dimension.
+std::string_view Importer::process_group(const Event& e) {
+  if (!e.name.starts_with("nccl")) return {};
+  return text_in(e.raw_arguments, "Process Group Description");
+}
+
+Importer::Known Importer::define(const Event& e, const ThreadState& thread) {
+  Definition d;
+  Known known;
+  d.before = d.op = std::string(e.name);
+  d.phase = std::string(e.category);
+  d.kind = slice_kind(e.name, e.category, lane_name(thread.lane));
+  if (const std::string_view group = process_group(e); d.kind == SliceKind::OtherComm) {
+    d.kind = communication_kind(group);
+  }
+  if (const auto layer = number_in(e.raw_arguments, "layer"); layer && from_string<Phase>(e.category)) {
+    read_own_name(e, static_cast<std::int32_t>(*layer), thread, d, known);
+  }
+  known.id = builder_.definition(std::move(d));
+  return known;
+}
+
+/// A slice of ours, named as Plan::full_name spells it: "F/mb3/L1/fc1#2".
+void Importer::read_own_name(const Event& e, std::int32_t layer, const ThreadState& thread,
+                             Definition& d, Known& known) {
+  const std::string_view name = e.name;
+  std::size_t at = 1;
+  if (const auto frame = number_in(e.raw_arguments, "micro_batch"); frame && *frame >= 0) {
+    known.frame = static_cast<std::uint32_t>(std::min<std::int64_t>(*frame, Store::kFrameMask));
+  }
+  for (const std::string& part : {known.frame == kUnframed ? "" : "/mb" + std::to_string(known.frame),
+                                  "/L" + std::to_string(layer), std::string("/head")}) {
+    if (!part.empty() && name.substr(at).starts_with(part + "/")) at += part.size();
+  }
+  if (at >= name.size() || name[at] != '/') return;
+  const std::string_view op = name.substr(at + 1);
+  d.op = std::string(op.substr(0, op.rfind('#')));
+  d.layer = layer;
+  const auto kind = from_string<OpKind>(text_in(e.raw_arguments, "op"));
+  const auto phase = from_string<Phase>(e.category);
+  if (kind && phase) d.kind = slice_kind(*kind, *phase, lane_name(thread.lane));
 }
 
 void Importer::counter(const Event& e, Ps at) {
@@ -334,6 +404,33 @@ void Importer::events(simdjson::ondemand::array list) {
   }
 }
 
+void Importer::document(object root) {
+  bool found = false;
+  for (auto field : root) {
+    const std::string_view key = field.unescaped_key();
+    if (key == "traceEvents" && !found) {
+      found = true;
+      events(field.value().get_array());
+    } else if (key == "distributedInfo") {
+      object info;
+      std::int64_t rank = 0;
+      if (!field.value().get_object().get(info) && !info["rank"].get_int64().get(rank)) {
+        rank_ = rank;
+      }
+    }
+  }
+  if (!found) throw simdjson::simdjson_error(simdjson::NO_SUCH_FIELD);
+}
+
+/// One file of PyTorch's profiler is one rank: its host process and its GPU.
+void Importer::name_ranks() {
+  if (!rank_ || *rank_ < 0 || *rank_ > 1'000'000'000) return;
+  for (const auto& [pid, id] : processes_) {
+    TraceProcess& p = builder_.process_at(id);
+    if (p.rank < 0) p.rank = static_cast<std::int32_t>(*rank_);
+  }
+}
+
 void Importer::finish_warnings() {
   const auto warn = [this](std::size_t count, const std::string& what) {
     if (count > 0) builder_.warn(std::to_string(count) + " " + what);
@@ -357,7 +454,7 @@ Store Importer::run(std::string text) {
     if (document.type() == simdjson::ondemand::json_type::array) {
       events(document.get_array());
     } else {
-      events(document.get_object().find_field_unordered("traceEvents").get_array());
+      this->document(document.get_object());
     }
   } catch (const simdjson::simdjson_error& error) {
     throw InputError(file_, "event " + std::to_string(events_), "",
@@ -369,6 +466,7 @@ Store Importer::run(std::string text) {
                      std::to_string(events_) + " events were read, none with a duration");
   }
   finish_warnings();
+  name_ranks();
   return builder_.finish(std::filesystem::path(file_).filename().string());
 }
 

@@ -87,6 +87,21 @@ SliceKind slice_kind(const Instruction& instruction, const Plan& plan, const Pro
   return of_kernel(plan.call(instruction).op.kind);
 }
 
+SliceKind slice_kind(OpKind kind, Phase phase, std::string_view thread) {
+  if (kind == OpKind::CopyBytes) return SliceKind::Copy;
+  if (kind == OpKind::CpuAdam) return SliceKind::Host;
+  if (kind >= OpKind::AllReduce && kind <= OpKind::RecvFrom) return of_communication(lower(thread));
+  return phase == Phase::Optimizer ? SliceKind::Optimizer : of_kernel(kind);
+}
+
+SliceKind communication_kind(std::string_view group) {
+  const std::string g = lower(group);
+  if (has_any(g, {"tensor", "_tp", "tp_"}) || g == "tp") return SliceKind::TpComm;
+  if (has_any(g, {"pipeline", "_pp", "pp_"}) || g == "pp") return SliceKind::PpComm;
+  if (has_any(g, {"data", "_dp", "dp_", "fsdp"}) || g == "dp") return SliceKind::DpComm;
+  return SliceKind::OtherComm;
+}
+
 SliceKind slice_kind(std::string_view name, std::string_view category, std::string_view thread) {
   const std::string n = lower(name), c = lower(category), t = lower(thread);
   const bool gpu = c.starts_with("kernel") || c.starts_with("gpu_");
@@ -96,13 +111,15 @@ SliceKind slice_kind(std::string_view name, std::string_view category, std::stri
   if (c == "gpu_memcpy" || c == "gpu_memset" || n.starts_with("memcpy") || c == "offload") {
     return SliceKind::Copy;
   }
-  if (has_any(n, {"nccl", "all_reduce", "allreduce", "all_gather", "reduce_scatter", "alltoall",
-                  "all_to_all", "broadcast"}) &&
-      (gpu || ours)) {
-    return of_communication(t);
-  }
+  const bool collective =
+      n.find("nccl") != std::string::npos ||
+      (!n.starts_with("void at::") &&
+       has_any(n, {"all_reduce", "allreduce", "all_gather", "reduce_scatter", "alltoall",
+                   "all_to_all", "broadcast"}));
+  if (collective && (gpu || ours)) return of_communication(t);
   if (c == "pipeline") return SliceKind::PpComm;
-  if (c == "optimizer" || (gpu && has_any(n, {"adam", "lamb", "sgd", "optimizer"}))) {
+  if (c == "optimizer" || (gpu && has_any(n, {"adam", "lamb_", "lambfunctor", "lambstage", "sgd", "optimizer",
+                                  "multi_tensor", "l2norm"}))) {
     return SliceKind::Optimizer;
   }
   if (!gpu && !ours) {
@@ -112,7 +129,8 @@ SliceKind slice_kind(std::string_view name, std::string_view category, std::stri
   }
   if (c == "gpu_user_annotation") return SliceKind::Other;
   if (has_any(n, {"attention", "attn", "flash", "fmha", "softmax"})) return SliceKind::Attention;
-  if (has_any(n, {"gemm", "cutlass", "cublas", "qkv", "proj", "fc1", "fc2", "_mm", "matmul"})) {
+  if (has_any(n, {"gemm", "gemv", "cutlass", "cublas", "xmma", "nvjet", "wgrad", "dgrad", "qkv", "proj",
+                  "fc1", "fc2", "_mm", "matmul"})) {
     return SliceKind::Gemm;
   }
   return SliceKind::Pointwise;

@@ -39,4 +39,11 @@ SliceKind slice_kind(const Instruction& instruction, const Plan& plan, const Pro
 /// track (`thread`) begins with "tp", "dp" or "pp", as those of gputwin do.
 SliceKind slice_kind(std::string_view name, std::string_view category, std::string_view thread);
 
+/// Kind of an operation of a plan, where only its kind, phase and the name of its stream are known.
+SliceKind slice_kind(OpKind kind, Phase phase, std::string_view thread);
+
+/// What a process group serves, from its description: "TENSOR_MODEL_PARALLEL_GROUP" of Megatron,
+/// "mesh_tp" of torchtitan. OtherComm if it does not say.
+SliceKind communication_kind(std::string_view group);
+
 }  // namespace gputwin
