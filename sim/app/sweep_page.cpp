@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "sim/app/html_text.h"
 #include "sim/app/sweep_table.h"
 
 namespace gputwin {
@@ -21,31 +22,6 @@ constexpr std::size_t kMaxSeries = 12, kMaxBars = 60;
 // Okabe and Ito's colours, told apart by most people.
 constexpr std::array kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
                               "#8a6d00", "#7f7f7f", "#882255", "#117733", "#332288", "#aa4499"};
-
-constexpr const char* kStyle =
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;"
-    "color:#1b1f24;background:#fff}h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}"
-    "svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:currentColor}"
-    "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}"
-    "th,td{border-bottom:1px solid #8886;padding:.25rem .6rem;text-align:left;"
-    "font-variant-numeric:tabular-nums}.best td{font-weight:600}.bad td{color:#8a4b08}"
-    ".key{display:inline-block;width:.8em;height:.8em;margin:0 .35em 0 1em}"
-    "@media(prefers-color-scheme:dark){body{color:#e6e8eb;background:#15181c}.bad "
-    "td{color:#e0a060}}";
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
 
 std::optional<double> number(const std::string& text) {
   char* end = nullptr;
@@ -169,11 +145,11 @@ std::string frame(const XAxis& x, double most, const std::string& unit) {
     if (at - last < 48 && i + 1 < x.values.size()) continue;
     last = at;
     svg += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>\n", at,
-                       bottom + 18, escaped(x.values[i].substr(0, 24)));
+                       bottom + 18, html_text(x.values[i].substr(0, 24)));
   }
   svg += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>\n",
-                     (kLeft + right) / 2, kHeight - 6, escaped(x.path));
-  return svg + fmt::format("<text x='4' y='{:.1f}'>{}</text>\n", kTop - 4, escaped(unit));
+                     (kLeft + right) / 2, kHeight - 6, html_text(x.path));
+  return svg + fmt::format("<text x='4' y='{:.1f}'>{}</text>\n", kTop - 4, html_text(unit));
 }
 
 std::string svg_open(double height, const std::string& title) {
@@ -185,7 +161,7 @@ std::string legend(const std::vector<std::string>& labels) {
   std::string html = "<p>";
   for (std::size_t i = 0; i < labels.size(); ++i) {
     html += fmt::format("<span class='key' style='background:{}'></span>{}",
-                        kColours[i % kColours.size()], escaped(labels[i]));
+                        kColours[i % kColours.size()], html_text(labels[i]));
   }
   return html + "</p>\n";
 }
@@ -231,7 +207,7 @@ std::string line_plot(const Sweep& sweep, const SweepRows& rows, const std::stri
       dots += fmt::format(
           "<circle cx='{:.1f}' cy='{:.1f}' r='3.5' fill='{}'><title>{}: {:.5g} "
           "{}</title></circle>\n",
-          px, py, colour, escaped(label_of(sweep, i, "")), value, unit);
+          px, py, colour, html_text(label_of(sweep, i, "")), value, unit);
     }
     svg += fmt::format("<polyline points='{}' fill='none' stroke='{}' stroke-width='1.8'/>\n{}",
                        line, colour, dots);
@@ -270,7 +246,7 @@ std::string bars(const Sweep& sweep, const SweepRows& rows) {
     std::string label = label_of(sweep, shown[r], "");
     if (label.size() > 40) label = "..." + label.substr(label.size() - 37);
     svg += fmt::format("<text x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>\n", kText - 8,
-                       y + 15, escaped(label));
+                       y + 15, html_text(label));
     double at = kText;
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const double seconds = row.at("breakdown_s").value(parts[p], 0.0);
@@ -290,14 +266,14 @@ std::string bars(const Sweep& sweep, const SweepRows& rows) {
 std::string table(const Sweep& sweep, const SweepRows& rows) {
   const std::optional<std::size_t> best = best_point(rows);
   std::string html = "<h2>All points</h2>\n<table><tr><th>point</th>";
-  for (const std::string& c : sweep.columns) html += "<th>" + escaped(c) + "</th>";
+  for (const std::string& c : sweep.columns) html += "<th>" + html_text(c) + "</th>";
   html += "<th>time, s</th><th>tokens/s</th><th>MFU</th><th>GPU memory, GiB</th><th></th></tr>\n";
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const bool ok = has_result(rows[i]);
     html += best == i ? "<tr class='best'>" : ok ? "<tr>" : "<tr class='bad'>";
     html += fmt::format("<td>{}</td>", i);
     for (const std::string& c : sweep.columns) {
-      html += "<td>" + escaped(value_at(sweep.points[i], c)) + "</td>";
+      html += "<td>" + html_text(value_at(sweep.points[i], c)) + "</td>";
     }
     if (ok) {
       html += fmt::format(
@@ -308,7 +284,7 @@ std::string table(const Sweep& sweep, const SweepRows& rows) {
     } else {
       const std::string why =
           rows[i] ? rows[i]->value("status", "") + ": " + rows[i]->value("reason", "") : "not run";
-      html += "<td></td><td></td><td></td><td></td><td>" + escaped(why) + "</td>";
+      html += "<td></td><td></td><td></td><td></td><td>" + html_text(why) + "</td>";
     }
     html += "</tr>\n";
   }
@@ -318,18 +294,15 @@ std::string table(const Sweep& sweep, const SweepRows& rows) {
 }  // namespace
 
 std::string sweep_page(const Sweep& sweep, const SweepRows& rows) {
-  const std::string title = escaped("Sweep of " + sweep.name);
+  const std::string title = "Sweep of " + sweep.name;
   std::string sets;
-  for (const std::string& set : sweep.sets) sets += (sets.empty() ? "" : ", ") + escaped(set);
+  for (const std::string& set : sweep.sets) sets += (sets.empty() ? "" : ", ") + html_text(set);
   const auto done = std::count_if(rows.begin(), rows.end(), has_result);
-  std::string html =
-      "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
-      "<meta name='viewport' content='width=device-width'><title>" +
-      title + "</title><style>" + kStyle + "</style></head><body>\n<h1>" + title + "</h1>\n";
+  std::string html = html_head(title) + "<h1>" + html_text(title) + "</h1>\n";
   html += fmt::format("<p>{} points, {} with a result.{}</p>\n", rows.size(), done,
                       sets.empty() ? "" : " With " + sets + ".");
   if (const auto best = best_point(rows)) {
-    html += "<p>Fastest: " + escaped(label_of(sweep, *best, "")) + ".</p>\n";
+    html += "<p>Fastest: " + html_text(label_of(sweep, *best, "")) + ".</p>\n";
   }
   html += line_plot(sweep, rows, "Iteration time", "/iteration_time_s", "s", true);
   html += line_plot(sweep, rows, "Throughput", "/tokens_per_s", "tokens/s", false);

@@ -15,6 +15,8 @@ Action add_run(CLI::App& app);
 Action add_sweep(CLI::App& app);
 Action add_list(CLI::App& app);
 Action add_collective(CLI::App& app);
+Action add_compare(CLI::App& app);
+Action add_replay(CLI::App& app);
 Action add_explain(CLI::App& app);
 Action add_validate(CLI::App& app);
 Action add_validate_cases(CLI::App& validate);

@@ -27,9 +27,9 @@ struct SlicePair {
 };
 
 struct Alignment {
-  std::vector<SlicePair> pairs;            // by slice of B
-  std::vector<SliceId> only_a, only_b;     // ascending; of ranks that both hold
-  std::vector<std::int32_t> common_ranks;  // ascending; ranks of A
+  std::vector<SlicePair> pairs;                // by slice of B
+  std::vector<SliceId> only_a, only_b;         // ascending; of ranks that both hold
+  std::vector<std::int32_t> common_ranks;      // ascending; ranks of A
   std::map<std::string, std::string> renamed;  // operation in A to operation in B
   bool ranks_by_order = false;  // no rank is in both: the first of A was set against that of B, …
 };
