@@ -118,8 +118,9 @@ Action add_search(CLI::App& app) {
   std::vector<std::string> strategies;
   for (const OffloadStrategy& s : offload_strategies()) strategies.emplace_back(s.name);
   command
-      ->add_option("--offload", o->offload,
-                   "Strategies of offload to choose among; default: tried only if nothing fits")
+      ->add_option(
+          "--offload", o->offload,
+          "Strategies of offload to choose among; default: tried only if nothing fits, none: never")
       ->delimiter(',')
       ->check(CLI::IsMember(strategies));
   command->add_option("--top", o->top, "Layouts that the event simulator re-scores")

@@ -68,6 +68,17 @@ TEST(OffloadSearch, IsTriedWhereNothingFits) {
               found["best"][0]["simulated_s"].get<double>(), 1e-9);
 }
 
+// The same for 175B on 16 GPUs of 80 GB, where 18 bytes a parameter take 3.2 of 1.3 TB (search_test
+// says that 64 GPUs would do): the two hosts have 4 TB.
+TEST(OffloadSearch, FindsThePlaceThatGpusLack) {
+  const json found = answer(
+      "search gpt3_175b__a100_8x8__tp8_pp8_dp1_full --set cluster=a100_2x8 --set layout.pp=2 "
+      "--set layout.vpp=1 --set layout.schedule=1f1b --top 1 --json");
+  ASSERT_TRUE(found["best"][0].contains("simulated_s"));
+  EXPECT_EQ(found["best"][0]["offload"], "greedy");
+  EXPECT_LE(found["best"][0]["device_bytes"].get<double>(), 80.0 * (1LL << 30));
+}
+
 // The scenario has overlap, compression and offload: the search also ranks layouts without the
 // first two, says which combination won, and the winner is no slower than the layout of the file.
 TEST(OffloadSearch, ChoosesAmongCombinationsOfPasses) {

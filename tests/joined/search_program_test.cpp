@@ -96,7 +96,7 @@ TEST(Search, SaysWhatItWouldTakeWhereNothingFits) {
   const ProgramOutput out =
       run_command(kSearch +
                   "gpt3_175b__a100_8x8__tp8_pp8_dp1_full --set cluster=a100_2x8 --set layout.pp=2 "
-                  "--set layout.vpp=1 --set layout.schedule=1f1b 2>&1");
+                  "--set layout.vpp=1 --set layout.schedule=1f1b --offload none 2>&1");
   EXPECT_EQ(out.exit_code, 3) << out.text;
   EXPECT_THAT(out.text, HasSubstr("GiB too much"));
   EXPECT_THAT(out.text, HasSubstr("64 GPUs of this kind would do"));
