@@ -143,7 +143,7 @@ std::string elements(std::int64_t bytes) { return std::to_string(bytes / 4); }
 
 std::vector<std::int64_t> sizes(bool quick) {
   std::vector<std::int64_t> list;
-  const std::int64_t most = quick ? 1 << 18 : 1 << 24;
+  const std::int64_t most = quick ? 1 << 18 : 1 << 22;
   for (std::int64_t bytes = 256; bytes <= most; bytes *= quick ? 8 : 2) list.push_back(bytes);
   return list;
 }
