@@ -58,7 +58,7 @@ TEST_F(ProcessorFit, FindsTheConstantsOfProducts) {
   // Large operands and their arithmetic grow together: the rate alone is known to a tenth.
   EXPECT_NEAR(fits[0].numbers[1].values[0], 50, 5);
   EXPECT_GT(fits[0].outside.rows, 0u);
-  EXPECT_LT(fits[0].outside.mean, 0.01);
+  EXPECT_LT(fits[0].outside.mean, 0.03);  // the factor by size bends exact rows a little
 }
 
 // 1 KB in 1, 2 and 90 us, 4 KB in 8 us: the middle one counts. 1,000 and 4,096 lie in bins of
