@@ -95,9 +95,9 @@ Cost product_cost(const Processor& p, const NodeType& node, const Op& op) {
   const ProductModel& model = found->second;
   double factor = load(p, node, p.loaded_products);
   if (!model.factor.size.empty()) factor *= model.factor.at(item_flops(shape));
-  const Seconds call(shape.batch * model.call.value * factor);
+  const Seconds call = p.issue + Seconds(shape.batch * model.call.value * factor);
   const Seconds compute(shape.batch * item_flops(shape) / model.rate.value * factor);
-  cost.time = Seconds(product_formula(model, shape) * factor);
+  cost.time = p.issue + Seconds(product_formula(model, shape) * factor);
   cost.terms[static_cast<std::size_t>(Term::StartUp)] = call;
   cost.terms[static_cast<std::size_t>(Term::Compute)] = compute;
   cost.terms[static_cast<std::size_t>(Term::Memory)] = cost.time - call - compute;
@@ -210,8 +210,10 @@ Cost processor_kernel(const Processor& p, const NodeType& node, const Op& op, By
     throw InputError("/processor/operators", "", key, "has no curve",
                      "measure it: gputwin probes run, then gputwin calibrate");
   }
-  cost.time = Seconds(curve->at(bytes) * load(p, node, p.loaded_operators));
-  cost.terms[static_cast<std::size_t>(Term::Memory)] = cost.time;
+  const Seconds work(curve->at(bytes) * load(p, node, p.loaded_operators));
+  cost.time = p.issue + work;
+  cost.terms[static_cast<std::size_t>(Term::StartUp)] = p.issue;
+  cost.terms[static_cast<std::size_t>(Term::Memory)] = work;
   cost.model = "host operator: measured curve by bytes moved";
   cost.op_class = op.kind == OpKind::CpuAdam ? "host_optimizer" : "memory_bound";
   return cost;

@@ -177,7 +177,7 @@ std::optional<Infeasible> host_obstacle(const Plan& plan, Bytes limit) {
     return Infeasible{undefined ? "the host executor has no definition of a kernel of this plan"
                                 : "the host executor has no dropout",
                       {},
-                      undefined ? "a transformer without opaque layers" : "dropout 0"};
+                      undefined ? "a transformer without opaque layers" : "model.dropout=0"};
   }
   constexpr std::size_t kThreads = 256;
   std::size_t threads = plan.ranks.size();

@@ -13,8 +13,10 @@ Ps HostMachine::now() const {
 
 HostMachine::Actor& HostMachine::add_actor(RankId rank, std::optional<std::uint8_t> stream) {
   const std::lock_guard guard(mutex_);
-  actors_.push_back({rank, stream, nullptr, nullptr});
-  return actors_.back();
+  Actor& actor = actors_.emplace_back();
+  actor.rank = rank;
+  actor.stream = stream;
+  return actor;
 }
 
 void HostMachine::at(Actor& actor, const Instruction* instruction) {
@@ -27,42 +29,54 @@ void HostMachine::await(Lock& lock, Actor& actor, std::function<std::string()> w
   actor.waiting_for = std::move(waiting_for);
   const auto patience = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(options_.time_out_s));
-  while (!ready()) {
-    if (stopped_) {
-      actor.waiting_for = nullptr;
-      throw Stopped{};
-    }
+  actor.ready = &ready;
+  while (!ready() && !stopped_) {
     const auto until = last_progress_ + patience;
     if (Clock::now() >= until) {
       report_time_out();
-      throw Stopped{};
+      break;
     }
-    changed_.wait_until(lock, until);
+    actor.woken.wait_until(lock, until);
   }
+  actor.ready = nullptr;
   actor.waiting_for = nullptr;
+  if (!ready()) throw Stopped{};
 }
 
-void HostMachine::idle(Lock& lock, const std::function<bool()>& ready) {
-  changed_.wait(lock, [&] { return stopped_ || ready(); });
+void HostMachine::idle(Lock& lock, Actor& actor, const std::function<bool()>& ready) {
+  actor.ready = &ready;
+  actor.woken.wait(lock, [&] { return stopped_ || ready(); });
+  actor.ready = nullptr;
   if (stopped_) throw Stopped{};
+}
+
+void HostMachine::wake_ready() {
+  for (Actor& actor : actors_) {
+    if (actor.ready != nullptr && (*actor.ready)()) actor.woken.notify_one();
+  }
+}
+
+void HostMachine::wake_all() {
+  for (Actor& actor : actors_) actor.woken.notify_one();
+  changed_.notify_all();
 }
 
 void HostMachine::progressed() {
   last_progress_ = Clock::now();
-  changed_.notify_all();
+  wake_ready();
 }
 
 void HostMachine::fail(std::exception_ptr error) {
   const std::lock_guard guard(mutex_);
   if (!error_ && !deadlock_) error_ = std::move(error);
   stopped_ = true;
-  changed_.notify_all();
+  wake_all();
 }
 
 void HostMachine::stop() {
   const std::lock_guard guard(mutex_);
   stopped_ = true;
-  changed_.notify_all();
+  wake_all();
 }
 
 void HostMachine::left(Who who) {
@@ -108,7 +122,7 @@ Deadlock HostMachine::who_waits() const {
 void HostMachine::report_time_out() {
   deadlock_ = who_waits();
   stopped_ = true;
-  changed_.notify_all();
+  wake_all();
 }
 
 Deadlock HostMachine::hung() {
@@ -184,7 +198,7 @@ void HostMachine::transfer(Actor& actor, const std::vector<HostMessage>& message
   for (const HostMessage& m : messages) {
     (m.send ? pairs_[key(m)].send : pairs_[key(m)].receive) = m;
   }
-  changed_.notify_all();
+  wake_ready();
   for (const HostMessage& message : messages) {
     Pair& pair = pairs_[key(message)];
     const RankId other = message.send ? message.to : message.from;
@@ -269,7 +283,7 @@ void HostDevice::serve(Stream& stream, HostMachine::Actor& actor) {
   try {
     for (;;) {
       auto held = machine_.lock();
-      machine_.idle(held, [&] { return closing_ || !stream.queue.empty(); });
+      machine_.idle(held, actor, [&] { return closing_ || !stream.queue.empty(); });
       if (stream.queue.empty()) break;
       Work work = std::move(stream.queue.front());
       stream.queue.pop_front();

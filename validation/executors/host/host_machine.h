@@ -66,9 +66,11 @@ class HostMachine {
   /// Who may wait: a stream of a rank, or its host thread.
   struct Actor {
     RankId rank{};
-    std::optional<std::uint8_t> stream;        // none: the host thread
-    const Instruction* running = nullptr;      // what the actor is at
-    std::function<std::string()> waiting_for;  // empty: it runs or is idle
+    std::optional<std::uint8_t> stream;            // none: the host thread
+    const Instruction* running = nullptr;          // what the actor is at
+    std::function<std::string()> waiting_for;      // empty: it runs or is idle
+    const std::function<bool()>* ready = nullptr;  // while it waits or is idle
+    std::condition_variable woken;
   };
 
   using Lock = std::unique_lock<std::mutex>;
@@ -81,8 +83,8 @@ class HostMachine {
   void await(Lock& lock, Actor& actor, std::function<std::string()> waiting_for,
              const std::function<bool()>& ready);
   /// As await, without a time-out: for streams with nothing to do.
-  void idle(Lock& lock, const std::function<bool()>& ready);
-  /// Something ended: wakes all who wait.
+  void idle(Lock& lock, Actor& actor, const std::function<bool()>& ready);
+  /// Something ended: wakes those who waited for it.
   void progressed();
   void fail(std::exception_ptr error);
   /// Ends the run early: all that waits throws Stopped.
@@ -127,6 +129,8 @@ class HostMachine {
   using PairKey = std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>;
 
   Deadlock who_waits() const;
+  void wake_ready();
+  void wake_all();
   void report_time_out();
   /// When a transfer of `bytes` that starts now has passed `link`, behind those before it.
   Clock::time_point reserve(const Link& link, Clock::time_point& free_at, double bytes);
@@ -137,7 +141,7 @@ class HostMachine {
   const HostOptions& options_;
   const Clock::time_point start_ = Clock::now();
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable changed_;  // of the thread that watches the run
   Clock::time_point last_progress_ = Clock::now();
   bool stopped_ = false;
   std::deque<Actor> actors_;
