@@ -136,7 +136,7 @@ void expect_order(const char* what, const Plan& a, const Plan& b, Link link) {
   EXPECT_EQ(apart > 1, second.ran > first.ran) << what;
 }
 
-constexpr Link kSlow{BytesPerSecond(70e6), Seconds(0.2e-3)};
+constexpr Link kSlow{BytesPerSecond(100e6), Seconds(0.2e-3)};
 
 Layout tensor_parallel() {
   Layout l;
@@ -148,9 +148,11 @@ Layout tensor_parallel() {
 TEST(HostVariants, ChunkedOverlapAgainstBlocking) {
   Layout chunks = tensor_parallel();
   chunks.chunk_overlap = {.max_chunks = 4, .forward = {4, 4}, .backward = {4, 4}};
+  Transformer model = small_gpt();
+  model.layers = 3;  // the sums of embedding and head are not cut
   const Job job = small_job(8);
-  expect_order("blocking, overlapped", plan_of(small_gpt(), tensor_parallel(), job),
-               plan_of(small_gpt(), chunks, job), kSlow);
+  expect_order("blocking, overlapped", plan_of(model, tensor_parallel(), job),
+               plan_of(model, chunks, job), kSlow);
 }
 
 TEST(HostVariants, CompressedAgainstPlainExchanges) {
