@@ -333,6 +333,20 @@ std::variant<PassFigures, Infeasible, Deadlock, Cancelled> compare_passes(
   return figures;
 }
 
+/// Of a prediction: its interval. A real machine's time is measured.
+void add_interval(const RunRequest& request, const HardwareModel& costs, const CostModel& priced,
+                  const Topology& topology, const Plan& plan, RunResult& result) {
+  if (request.machine != nullptr) {
+    result.low = result.high = to_seconds(result.execution.iteration);
+    return;
+  }
+  const Uncertainty interval =
+      uncertainty(plan, result.execution, priced, topology, costs.stack_deviation());
+  result.low = interval.low;
+  result.high = interval.high;
+  result.extrapolated = interval.extrapolated;
+}
+
 }  // namespace
 
 RunOutcome run(const Scenario& as_given, const RunRequest& request) {
@@ -393,15 +407,7 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   if (contains(what_if.without, Mechanism::Bubble)) remove_bubble(result.execution);
   result.memory = std::move(prepared.memory);
   add_rates(scenario, costs, topology, prepared.plan, result);
-  if (request.machine != nullptr) {
-    result.low = result.high = to_seconds(result.execution.iteration);  // measured
-  } else {
-    const Uncertainty interval =
-        uncertainty(prepared.plan, result.execution, priced, topology, costs.stack_deviation());
-    result.low = interval.low;
-    result.high = interval.high;
-    result.extrapolated = interval.extrapolated;
-  }
+  add_interval(request, costs, priced, topology, prepared.plan, result);
   result.warnings = std::move(prepared.warnings);
   if (!fitted.empty()) result.warnings.push_back(std::move(fitted));
   result.offload = offload_figures(prepared.plan, result.execution, costs, topology);
