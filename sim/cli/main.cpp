@@ -40,9 +40,10 @@ int dispatch(int argc, char** argv) {
   app.set_version_flag("--version", GPUTWIN_VERSION);
   app.footer("Example: gputwin run gpt3_175b__a100_128x8__tp8_pp16_dp8 --set layout.sp=true");
   std::map<const CLI::App*, cli::Action> actions;
-  for (const auto add : {cli::add_run, cli::add_search, cli::add_sweep, cli::add_plan,
-                         cli::add_list, cli::add_collective, cli::add_explain, cli::add_validate,
-                         cli::add_calibrate, cli::add_import, cli::add_memory, cli::add_worker}) {
+  for (const auto add :
+       {cli::add_run, cli::add_search, cli::add_sweep, cli::add_plan, cli::add_list,
+        cli::add_collective, cli::add_explain, cli::add_validate, cli::add_calibrate,
+        cli::add_import, cli::add_compare, cli::add_memory, cli::add_worker}) {
     cli::Action action = add(app);
     actions[app.get_subcommands(nullptr).back()] = std::move(action);
   }

@@ -91,29 +91,25 @@ std::vector<Keyed> keyed(const Store& store, const std::vector<std::int32_t>& ra
   return out;
 }
 
-/// Slices [begin, end) of one key in A and in B: pairs by occurrence. Where every iteration has the
-/// same number of them, an occurrence of B meets that of the like iteration of A, so that one
-/// predicted iteration stands for each measured one.
+/// Slices of one key in A and in B: pairs by occurrence. Where every iteration has the same number
+/// of them, the occurrence of one iteration of A meets that of the like iteration of B; the run
+/// with fewer iterations begins anew, so that one predicted iteration stands for each measured one.
 void pair_up(const Keyed* a, std::size_t in_a, const Keyed* b, std::size_t in_b, std::size_t its_a,
              std::size_t its_b, Alignment& out) {
   const bool whole = in_a % its_a == 0 && in_b % its_b == 0 && in_a / its_a == in_b / its_b;
-  std::vector<char> met(in_a, 0);
-  for (std::size_t j = 0; j < in_b; ++j) {
-    std::size_t i = j;
-    if (whole && in_a > 0) {
-      const std::size_t each = in_a / its_a;
-      i = j / each % its_a * each + j % each;
+  if (whole) {
+    const std::size_t each = in_a / its_a;
+    for (std::size_t k = 0; k < std::max(in_a, in_b); ++k) {
+      const std::size_t iteration = k / each, place = k % each;
+      out.pairs.push_back({a[iteration % its_a * each + place].slice,
+                           b[iteration % its_b * each + place].slice, false});
     }
-    if (i < in_a) {
-      out.pairs.push_back({a[i].slice, b[j].slice, false});
-      met[i] = 1;
-    } else {
-      out.only_b.push_back(b[j].slice);
-    }
+    return;
   }
-  for (std::size_t i = 0; i < in_a; ++i) {
-    if (met[i] == 0) out.only_a.push_back(a[i].slice);
-  }
+  const std::size_t both = std::min(in_a, in_b);
+  for (std::size_t k = 0; k < both; ++k) out.pairs.push_back({a[k].slice, b[k].slice, false});
+  for (std::size_t k = both; k < in_a; ++k) out.only_a.push_back(a[k].slice);
+  for (std::size_t k = both; k < in_b; ++k) out.only_b.push_back(b[k].slice);
 }
 
 void join(const std::vector<Keyed>& a, const std::vector<Keyed>& b, std::size_t its_a,

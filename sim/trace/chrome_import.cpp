@@ -274,7 +274,8 @@ Importer::Known Importer::define(const Event& e, const ThreadState& thread) {
   if (const std::string_view group = process_group(e); d.kind == SliceKind::OtherComm) {
     d.kind = communication_kind(group);
   }
-  if (const auto layer = number_in(e.raw_arguments, "layer"); layer && from_string<Phase>(e.category)) {
+  if (const auto layer = number_in(e.raw_arguments, "layer");
+      layer && from_string<Phase>(e.category)) {
     read_own_name(e, static_cast<std::int32_t>(*layer), thread, d, known);
   }
   known.id = builder_.definition(std::move(d));
@@ -289,8 +290,9 @@ void Importer::read_own_name(const Event& e, std::int32_t layer, const ThreadSta
   if (const auto frame = number_in(e.raw_arguments, "micro_batch"); frame && *frame >= 0) {
     known.frame = static_cast<std::uint32_t>(std::min<std::int64_t>(*frame, Store::kFrameMask));
   }
-  for (const std::string& part : {known.frame == kUnframed ? "" : "/mb" + std::to_string(known.frame),
-                                  "/L" + std::to_string(layer), std::string("/head")}) {
+  for (const std::string& part :
+       {known.frame == kUnframed ? "" : "/mb" + std::to_string(known.frame),
+        "/L" + std::to_string(layer), std::string("/head")}) {
     if (!part.empty() && name.substr(at).starts_with(part + "/")) at += part.size();
   }
   if (at >= name.size() || name[at] != '/') return;

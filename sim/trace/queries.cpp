@@ -148,14 +148,16 @@ Exposure exposure(const Store& store, std::uint32_t process, TimeRange range) {
   Exposure out;
   std::vector<Edge> edges;
   for (const Track& track : store.tracks) {
-    if (track.process != process || track.depth > 0) continue;
+    if (track.process != process) continue;
     const auto [from, until] = store.overlapping(track, range.begin, range.end);
     for (SliceId s = from; s < until; ++s) {
       const auto kind = static_cast<std::uint8_t>(store.kind(s));
       const Ps begin = std::max(store.start(s), range.begin);
       const Ps end = std::min(store.end(s), range.end);
       if (end <= begin) continue;
-      out.busy[kind] += end - begin;
+      // Ranges around others count once; kernels within an annotation do the stream's work.
+      const bool around = store.kind(s) >= SliceKind::Host;
+      if (track.depth == 0 || !around) out.busy[kind] += end - begin;
       edges.push_back({begin, kind, 1});
       edges.push_back({end, kind, -1});
     }

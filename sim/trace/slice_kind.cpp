@@ -111,15 +111,14 @@ SliceKind slice_kind(std::string_view name, std::string_view category, std::stri
   if (c == "gpu_memcpy" || c == "gpu_memset" || n.starts_with("memcpy") || c == "offload") {
     return SliceKind::Copy;
   }
-  const bool collective =
-      n.find("nccl") != std::string::npos ||
-      (!n.starts_with("void at::") &&
-       has_any(n, {"all_reduce", "allreduce", "all_gather", "reduce_scatter", "alltoall",
-                   "all_to_all", "broadcast"}));
+  const bool collective = n.find("nccl") != std::string::npos ||
+                          (!n.starts_with("void at::") &&
+                           has_any(n, {"all_reduce", "allreduce", "all_gather", "reduce_scatter",
+                                       "alltoall", "all_to_all", "broadcast"}));
   if (collective && (gpu || ours)) return of_communication(t);
   if (c == "pipeline") return SliceKind::PpComm;
-  if (c == "optimizer" || (gpu && has_any(n, {"adam", "lamb_", "lambfunctor", "lambstage", "sgd", "optimizer",
-                                  "multi_tensor", "l2norm"}))) {
+  if (c == "optimizer" || (gpu && has_any(n, {"adam", "lamb_", "lambfunctor", "lambstage", "sgd",
+                                              "optimizer", "multi_tensor", "l2norm"}))) {
     return SliceKind::Optimizer;
   }
   if (!gpu && !ours) {
@@ -129,8 +128,8 @@ SliceKind slice_kind(std::string_view name, std::string_view category, std::stri
   }
   if (c == "gpu_user_annotation") return SliceKind::Other;
   if (has_any(n, {"attention", "attn", "flash", "fmha", "softmax"})) return SliceKind::Attention;
-  if (has_any(n, {"gemm", "gemv", "cutlass", "cublas", "xmma", "nvjet", "wgrad", "dgrad", "qkv", "proj",
-                  "fc1", "fc2", "_mm", "matmul"})) {
+  if (has_any(n, {"gemm", "gemv", "cutlass", "cublas", "xmma", "nvjet", "wgrad", "dgrad", "qkv",
+                  "proj", "fc1", "fc2", "_mm", "matmul"})) {
     return SliceKind::Gemm;
   }
   return SliceKind::Pointwise;
