@@ -211,6 +211,7 @@ Device load_device(const std::filesystem::path& path) {
   device.architecture = architecture_of(path.string(), file.text("/architecture"));
   device.sms = static_cast<std::int32_t>(file.number("/sms"));
   device.clock_MHz = file.number("/clock_MHz");
+  device.power_limit_W = file.number_or("/power_limit_W", 0.0, Range::Positive);
   device.exponentials_per_clock = file.number_or("/exponentials_per_clock", 16.0, Range::Positive);
   read_peaks(file, device);
   if (device.peak[static_cast<std::size_t>(DType::F32)].value <= 0)

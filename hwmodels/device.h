@@ -104,6 +104,7 @@ struct Device {
   Architecture architecture = Architecture::Ampere;
   std::int32_t sms = 0;
   double clock_MHz = 0.0;
+  double power_limit_W = 0.0;  // 0: not known
   double exponentials_per_clock = 16.0;   // of one SM
   std::array<FlopsPerSecond, 10> peak{};  // dense, indexed by DType; 0: not supported
   Bytes memory{};

@@ -12,6 +12,7 @@
 #include "sim/app/memory_figures.h"
 #include "sim/app/offload_figures.h"
 #include "sim/app/pass_figures.h"
+#include "sim/app/power.h"
 #include "sim/app/result_json.h"
 #include "sim/app/uncertainty.h"
 #include "sim/engine/reference_executor.h"
@@ -56,15 +57,17 @@ class BothSinks final : public EventSink {
 class TraceFile {
  public:
   TraceFile(const RunRequest& request, const Scenario& scenario, const Plan& plan,
-            const Topology& topology, std::vector<RankId> ranks)
+            const Topology& topology, const HardwareModel& costs, std::vector<RankId> ranks)
       : path_(request.trace) {
     if (path_.empty()) return;
+    PowerSource power = power_source(plan, topology, costs);
     if (path_.extension() == ".gtr") {
       AtomicFile probe(path_);  // a name that cannot be written is said before the run
-      columns_ = std::make_unique<RunTrace>(plan, topology, std::move(ranks));
+      columns_ = std::make_unique<RunTrace>(plan, topology, std::move(ranks), std::move(power));
     } else {
-      events_ = std::make_unique<PerfettoWriter>(path_, plan, topology, std::move(ranks),
-                                                 PerfettoOptions{.title = scenario.name});
+      events_ = std::make_unique<PerfettoWriter>(
+          path_, plan, topology, std::move(ranks),
+          PerfettoOptions{.title = scenario.name, .power = std::move(power)});
     }
     EventSink& own = columns_ ? static_cast<EventSink&>(*columns_) : *events_;
     both_ = std::make_unique<BothSinks>(own, request.sink);
@@ -364,7 +367,7 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
 
   make_free(prepared.plan, what_if.without);
 
-  TraceFile trace(request, scenario, prepared.plan, topology,
+  TraceFile trace(request, scenario, prepared.plan, topology, costs,
                   traced_ranks(prepared.plan, request.trace_ranks));
   EventSink* sink = trace.sink(request.sink);
   ExecutionOutcome executed =

@@ -11,7 +11,9 @@
 #include "sim/app/data_directory.h"
 #include "sim/app/worker_pool.h"
 #include "sim/core/spelling.h"
+#include "strategies/lowering/feasibility.h"
 #include "strategies/search/balance.h"
+#include "strategies/search/methods.h"
 
 namespace gputwin {
 namespace {
@@ -20,6 +22,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMostRounds = 4;          // of simulating, when some of the best turn out not to fit
 constexpr std::size_t kToBalance = 12;  // best grids whose stages are made uneven
+constexpr std::size_t kToRecompute = 24;  // best grids that recompute, of which less may do
+constexpr std::size_t kPipelines = 2;     // best pipelines that try other schedules
 
 class Deadline {
  public:
@@ -77,6 +81,7 @@ class Search {
     if (found_.empty() && !result_.stopped) return nothing_fits();
     std::sort(found_.begin(), found_.end(), faster);
     balance();
+    recompute_less();
     own_layout();
     if (!result_.stopped) simulate();
     result_.pareto = pareto_front(found_);
@@ -115,7 +120,7 @@ class Search {
     for (std::size_t i = 0; i < found_.size() && seen.size() < kToBalance; ++i) {
       const Layout& l = found_[i].layout;
       if (l.pp == 1 || l.vpp > 1) continue;
-      if (!seen.insert({l.tp, l.cp, l.pp, l.dp, l.micro_batch}).second) continue;
+      if (!seen.insert({l.tp, l.cp, l.ep, l.pp, l.dp, l.micro_batch}).second) continue;
       if (!going_on("balancing stages", double(seen.size()) / kToBalance)) break;
       const auto moved =
           balanced(l, model_, scenario_.cluster, scenario_.job, topology_, costs_, estimator_);
@@ -124,6 +129,29 @@ class Search {
       const auto* e = std::get_if<Estimate>(&outcome);
       if (e == nullptr || !e->fits() || e->iteration >= found_[i].closed_form) continue;
       more.push_back({*moved, e->iteration, e->memory, {}, {}, {}});
+    }
+    found_.insert(found_.end(), more.begin(), more.end());
+    std::sort(found_.begin(), found_.end(), faster);
+  }
+
+  // Fewer layers computed again for the best of each grid that recomputes them all, or parts of
+  // them.
+  void recompute_less() {
+    std::set<std::vector<std::int64_t>> seen;
+    std::vector<FoundLayout> more;
+    for (std::size_t i = 0; i < found_.size() && seen.size() < kToRecompute; ++i) {
+      const Layout& l = found_[i].layout;
+      if (l.recompute == Recompute::None || !l.stage_layers.empty()) continue;
+      if (!seen.insert({l.tp, l.cp, l.ep, l.pp, l.vpp, l.dp, l.micro_batch, l.zero, l.sp}).second) {
+        continue;
+      }
+      if (!going_on("recomputing less", double(seen.size()) / kToRecompute)) break;
+      const auto less = recomputed_as_needed(l, model_, estimator_);
+      if (!less) continue;
+      const Outcome<Estimate> outcome = estimator_.estimate(*less);
+      const auto* e = std::get_if<Estimate>(&outcome);
+      if (e == nullptr || e->iteration >= found_[i].closed_form) continue;
+      more.push_back({*less, e->iteration, e->memory, {}, {}, {}});
     }
     found_.insert(found_.end(), more.begin(), more.end());
     std::sort(found_.begin(), found_.end(), faster);
@@ -143,31 +171,87 @@ class Search {
     std::vector<FoundLayout> refused;
     std::size_t next = 0;
     WorkerPool pool(request_.program, request_.workers);
+    methods_choose();
     for (int round = 0; round < kMostRounds && result_.best.size() < top; ++round) {
       const std::size_t count = std::min(top - result_.best.size(), found_.size() - next);
       if (count == 0 || result_.stopped) break;
       const auto first = found_.begin() + static_cast<std::ptrdiff_t>(next);
       std::vector<FoundLayout> asked(first, first + static_cast<std::ptrdiff_t>(count));
       next += count;
-      const bool with_given = round == 0 && result_.given.has_value();
-      if (with_given) asked.push_back(*result_.given);
       ask(pool, asked);
-      if (with_given) {
-        result_.given = asked.back();
-        asked.pop_back();
-      }
       std::copy(asked.begin(), asked.end(), first);
       for (FoundLayout& f : asked) {
         (f.simulated || f.not_simulated.empty() ? result_.best : refused).push_back(std::move(f));
       }
     }
+    if (!result_.stopped) beside_the_best(pool);
     std::stable_sort(result_.best.begin(), result_.best.end(),
                      [](const FoundLayout& a, const FoundLayout& b) {
                        if (a.simulated.has_value() != b.simulated.has_value())
                          return a.simulated.has_value();
                        return a.simulated && *a.simulated < *b.simulated;
                      });
+    if (result_.best.size() > top) result_.best.resize(top);
     result_.best.insert(result_.best.end(), refused.begin(), refused.end());
+  }
+
+  void methods_choose() {
+    std::vector<const Layout*> layouts;
+    for (const FoundLayout& f : found_) layouts.push_back(&f.layout);
+    const MethodWorld world{model_, scenario_.cluster, scenario_.job, estimator_};
+    for (const Method& m : methods()) {
+      const auto chosen = choose(m.name, layouts, world);
+      result_.methods.push_back(
+          {m.name, m.what, chosen ? std::optional(found_[*chosen]) : std::nullopt});
+    }
+  }
+
+  // Schedules that the closed form does not know, on the best pipelines; they make place for no
+  // other, and those that are refused are not shown.
+  std::vector<FoundLayout> other_schedules() const {
+    std::vector<FoundLayout> others;
+    std::size_t pipelines = 0;
+    for (const FoundLayout& f : found_) {
+      if (f.layout.pp == 1 || f.layout.vpp > 1 || !f.not_simulated.empty()) continue;
+      if (++pipelines > kPipelines) break;
+      for (const auto& [schedule, vpp] : {std::pair{Schedule::ZbH1, 1}, {Schedule::ZbV, 2}}) {
+        Layout l = f.layout;
+        l.schedule = schedule;
+        l.vpp = vpp;
+        if (vpp > 1) l.stage_layers.clear();
+        if (refusal(model_, scenario_.cluster, l, scenario_.job)) continue;
+        others.push_back({l, {}, f.memory, {}, {}, {}});
+      }
+    }
+    return others;
+  }
+
+  // Asks at once for the scenario's own layout, what the methods chose and other schedules.
+  void beside_the_best(WorkerPool& pool) {
+    std::vector<FoundLayout> asked;
+    std::vector<FoundLayout*> waiting;
+    const auto known = [&](const FoundLayout& f) -> const FoundLayout* {
+      for (const std::vector<FoundLayout>* list : {&result_.best, &asked}) {
+        for (const FoundLayout& g : *list) {
+          if (g.layout == f.layout) return &g;
+        }
+      }
+      return nullptr;
+    };
+    if (result_.given) waiting.push_back(&*result_.given);
+    for (MethodChoice& m : result_.methods) {
+      if (m.found) waiting.push_back(&*m.found);
+    }
+    for (const FoundLayout* f : waiting) {
+      if (known(*f) == nullptr) asked.push_back(*f);
+    }
+    const std::size_t named = asked.size();
+    for (FoundLayout& f : other_schedules()) asked.push_back(std::move(f));
+    ask(pool, asked);
+    for (FoundLayout* f : waiting) *f = *known(*f);
+    for (std::size_t i = named; i < asked.size(); ++i) {
+      if (asked[i].simulated) result_.best.push_back(asked[i]);
+    }
   }
 
   void ask(WorkerPool& pool, std::vector<FoundLayout>& layouts) {
@@ -271,6 +355,7 @@ std::string scenario_with(const Scenario& scenario, const Layout& layout, const 
   l["micro_batch"] = layout.micro_batch;
   l["schedule"] = std::string(to_string(layout.schedule));
   l["recompute"] = std::string(to_string(layout.recompute));
+  if (layout.ep > 1) l["ep"] = layout.ep;
   if (layout.hsdp_group > 0) l["hsdp_group"] = layout.hsdp_group;
   if (!layout.stage_layers.empty()) l["stage_layers"] = layout.stage_layers;
   if (!layout.recompute_layers.empty()) l["recompute_layers"] = layout.recompute_layers;

@@ -27,11 +27,17 @@ struct SearchRequest {
 /// One layout that fits by the closed form.
 struct FoundLayout {
   Layout layout;
-  Seconds closed_form{};
-  Bytes memory{};  // by the closed form, of the fullest GPU
+  Seconds closed_form{};  // 0: a schedule that it does not know
+  Bytes memory{};         // by the closed form, of the fullest GPU
   std::optional<Seconds> simulated;
   Bytes simulated_memory{};   // on the device, with what the allocator holds
   std::string not_simulated;  // why the simulator refused it, or empty
+};
+
+/// What a method from the literature would have chosen (strategies/search/methods.h).
+struct MethodChoice {
+  std::string method, what;
+  std::optional<FoundLayout> found;  // none: none of its kind is possible and fits
 };
 
 struct SearchResult {
@@ -39,7 +45,8 @@ struct SearchResult {
   std::vector<FoundLayout> pareto;  // no other is faster, smaller and on fewer GPUs (closed form)
   SpaceCount space;
   std::optional<FoundLayout> given;  // the scenario's own layout, where it fits
-  bool stopped = false;              // by `progress` or the time limit
+  std::vector<MethodChoice> methods;
+  bool stopped = false;  // by `progress` or the time limit
 };
 
 /// Infeasible: no layout fits; by how much the closest misses, and how many GPUs would do.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "sim/core/spelling.h"
+
 namespace gputwin {
 namespace {
 
@@ -19,7 +21,8 @@ std::string seconds(const std::optional<Seconds>& s) {
 std::string row(const std::string& rank, const FoundLayout& f) {
   const Bytes memory = f.simulated ? f.simulated_memory : f.memory;
   std::string line = fmt::format("  {:>4}  {:<50} {:>5}  {:>11}  {:>10}  {:>8.1f} GiB", rank,
-                                 layout_words(f.layout), f.layout.ranks(), seconds(f.closed_form),
+                                 layout_words(f.layout), f.layout.ranks(),
+                                 f.closed_form.value > 0 ? seconds(f.closed_form) : "-",
                                  seconds(f.simulated), gib(memory));
   // The first clause; the rest, what the framework would say, is in the JSON.
   if (!f.not_simulated.empty()) {
@@ -83,13 +86,16 @@ Json json_of(const FoundLayout& f) {
          {"tp", l.tp},
          {"sp", l.sp},
          {"cp", l.cp},
+         {"ep", l.ep},
          {"pp", l.pp},
          {"vpp", l.vpp},
          {"dp", l.dp},
          {"zero", l.zero},
          {"micro_batch", l.micro_batch},
-         {"closed_form_s", f.closed_form.value},
+         {"schedule", std::string(to_string(l.schedule))},
+         {"closed_form_s", f.closed_form.value > 0 ? Json(f.closed_form.value) : Json()},
          {"closed_form_bytes", f.memory.value}};
+  if (!l.recompute_layers.empty()) j["recompute_layers"] = l.recompute_layers;
   if (!l.stage_layers.empty()) j["stage_layers"] = l.stage_layers;
   if (f.simulated) {
     j["simulated_s"] = f.simulated->value;
@@ -97,6 +103,27 @@ Json json_of(const FoundLayout& f) {
   }
   if (!f.not_simulated.empty()) j["refused"] = f.not_simulated;
   return j;
+}
+
+// What methods from the literature would have chosen, and what the best gains over each.
+std::string methods_table(const SearchResult& result) {
+  std::string text = fmt::format("\n  {:<14}  {:<50} {:>10}  {:>8}\n", "method", "its layout",
+                                 "simulated", "of best");
+  const bool known = !result.best.empty() && result.best[0].simulated;
+  for (const MethodChoice& m : result.methods) {
+    if (!m.found) {
+      text += fmt::format("  {:<14}  no layout of its kind is possible and fits\n", m.method);
+      continue;
+    }
+    const std::string ratio =
+        known && m.found->simulated
+            ? fmt::format("{:.2f}x", m.found->simulated->value / result.best[0].simulated->value)
+            : "-";
+    text += fmt::format("  {:<14}  {:<50} {:>10}  {:>8}{}\n", m.method,
+                        layout_words(m.found->layout), seconds(m.found->simulated), ratio,
+                        m.found->not_simulated.empty() ? "" : "  refused by the simulation");
+  }
+  return text;
 }
 
 Json list_of(const std::vector<FoundLayout>& list) {
@@ -122,6 +149,7 @@ std::string search_report(const SearchResult& result, const Scenario& scenario) 
   }
   if (result.given) text += row("own", *result.given);
   text += gain(result);
+  if (!result.methods.empty()) text += methods_table(result);
   text +=
       "\nless memory or fewer GPUs for more time (closed form; steps of at least 5 %)\n" + head("");
   text += front(result.pareto);
@@ -136,6 +164,11 @@ std::string search_json(const SearchResult& result, const Scenario& scenario) {
     if (r.least_short_by.value > 0) j["least_short_by_bytes"] = r.least_short_by.value;
     rejected.push_back(std::move(j));
   }
+  Json methods = Json::array();
+  for (const MethodChoice& m : result.methods) {
+    methods.push_back(
+        {{"method", m.method}, {"what", m.what}, {"choice", m.found ? json_of(*m.found) : Json()}});
+  }
   const Json json{{"schema", 1},
                   {"scenario", scenario.name},
                   {"stopped", result.stopped},
@@ -143,6 +176,7 @@ std::string search_json(const SearchResult& result, const Scenario& scenario) {
                   {"feasible", result.space.feasible},
                   {"best", list_of(result.best)},
                   {"given", result.given ? json_of(*result.given) : Json()},
+                  {"methods", methods},
                   {"pareto", list_of(result.pareto)},
                   {"rejected", rejected}};
   return json.dump(2) + "\n";

@@ -1,12 +1,11 @@
 #include "sim/trace/link_load.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace gputwin {
 
 LinkLoad::LinkLoad(const Topology& topology, const std::vector<LinkId>& links)
-    : links_(links), row_of_(topology.links().size(), -1), rows_(links.size()) {
+    : links_(links), row_of_(topology.links().size(), -1), windows_(links.size()) {
   for (std::size_t row = 0; row < links_.size(); ++row) {
     row_of_[links_[row].value] = static_cast<std::int32_t>(row);
   }
@@ -15,39 +14,7 @@ LinkLoad::LinkLoad(const Topology& topology, const std::vector<LinkId>& links)
 void LinkLoad::add(const Route& route, Bytes bytes, Ps start, Ps end) {
   for (const LinkId link : route) {
     const std::int32_t row = row_of_[link.value];
-    if (row < 0) continue;
-    widen(end);
-    auto& windows = rows_[static_cast<std::size_t>(row)];
-    if (windows.empty()) windows.resize(kWindows);
-    add(windows, bytes.value, start, end);
-  }
-}
-
-void LinkLoad::widen(Ps end) {
-  while (end / width_ >= static_cast<Ps>(kWindows)) {
-    width_ *= 2;
-    for (auto& row : rows_) {
-      if (row.empty()) continue;
-      for (std::size_t i = 0; i < kWindows / 2; ++i) row[i] = row[2 * i] + row[2 * i + 1];
-      std::fill(row.begin() + kWindows / 2, row.end(), 0);
-    }
-  }
-}
-
-void LinkLoad::add(std::vector<std::int64_t>& row, std::int64_t bytes, Ps start, Ps end) const {
-  const auto window = [this](Ps t) { return static_cast<std::size_t>(t / width_); };
-  if (window(start) == window(end)) {
-    row[window(start)] += bytes;
-    return;
-  }
-  // Rounded running total, so that the windows of a flow sum to its bytes exactly.
-  std::int64_t placed = 0;
-  for (std::size_t i = window(start); i <= window(end); ++i) {
-    const Ps until = std::min(end, static_cast<Ps>(i + 1) * width_);
-    const double share = static_cast<double>(until - start) / static_cast<double>(end - start);
-    const std::int64_t total = std::llround(static_cast<double>(bytes) * share);
-    row[i] += total - placed;
-    placed = total;
+    if (row >= 0) windows_.add(static_cast<std::size_t>(row), bytes.value, start, end);
   }
 }
 

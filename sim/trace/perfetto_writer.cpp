@@ -74,6 +74,7 @@ PerfettoWriter::PerfettoWriter(const std::filesystem::path& path, const Plan& pl
   if (links.size() > kMaxTracedLinks) links.resize(kMaxTracedLinks);
   arrows_ = std::make_unique<FlowArrows>(plan, ranks_);
   loads_ = std::make_unique<LinkLoad>(topology, links);
+  power_ = std::make_unique<PowerTimeline>(std::move(options_.power), ranks_);
   buffer_.reserve(2 * kBufferBytes);
   write_metadata();
 }
@@ -138,6 +139,7 @@ void PerfettoWriter::op(const OpEvent& event) {
   last_end_ = std::max(last_end_, event.end);
   write_slice(event);
 
+  power_->op(event);
   new_samples_.clear();
   track->memory.ran(event.body, position, event.start, event.end, new_samples_);
   write_memory(event.rank, new_samples_);
@@ -164,6 +166,7 @@ void PerfettoWriter::close() {
     tracks_[rank.value]->memory.finish(new_samples_);
     write_memory(rank, new_samples_);
   }
+  write_power();
   write_link_loads();
   buffer_ += "\n]}\n";
   flush(0);
@@ -297,6 +300,19 @@ void PerfettoWriter::write_link_loads() {
       buffer_ += ",\"name\":" + name;
       const double rate = static_cast<double>(now) / to_seconds(loads_->width()).value;
       buffer_ += fmt::format(",\"args\":{{\"GB/s\":{:.6g}}}}}", rate * 1e-9);
+      ++counts_.counters;
+      flush(kBufferBytes);
+    }
+  }
+}
+
+void PerfettoWriter::write_power() {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    for (const PowerTimeline::Sample& s : power_->samples(i)) {
+      begin_event('C', process_of(ranks_[i]));
+      buffer_ += ",\"ts\":";
+      append_microseconds(buffer_, s.at);
+      buffer_ += fmt::format(R"(,"name":"{}","args":{{"W":{:.0f}}}}})", kPowerCounter, s.watts);
       ++counts_.counters;
       flush(kBufferBytes);
     }

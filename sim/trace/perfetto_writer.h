@@ -19,6 +19,7 @@
 #include "sim/trace/flow_arrows.h"
 #include "sim/trace/link_load.h"
 #include "sim/trace/memory_timeline.h"
+#include "sim/trace/power_timeline.h"
 #include "sim/trace/slice_text.h"
 
 namespace gputwin {
@@ -34,6 +35,7 @@ struct PerfettoOptions {
   /// Whose load is drawn; empty: those near the ranks' GPUs, and the fabric's.
   std::vector<LinkId> links{};
   std::vector<Cost> call_costs{};  // by CallId; empty: slices carry no cost terms
+  PowerSource power{};             // none: no counters of power
 };
 
 struct TraceCounts {
@@ -70,6 +72,7 @@ class PerfettoWriter final : public EventSink {
   void write_arrow_end(char phase, RankId rank, std::uint8_t stream, Ps at);
   void write_memory(RankId rank, const std::vector<MemorySample>& samples);
   void write_link_loads();
+  void write_power();
   const SliceName& name_of(const Instruction& instruction);
   const std::string& arguments_of(const Instruction& instruction);
   void begin_event(char phase, std::int64_t process);
@@ -86,6 +89,7 @@ class PerfettoWriter final : public EventSink {
   std::vector<std::string> arguments_;  // by call; empty: not yet made
   std::unique_ptr<FlowArrows> arrows_;
   std::unique_ptr<LinkLoad> loads_;
+  std::unique_ptr<PowerTimeline> power_;
   std::vector<Arrow> new_arrows_;
   std::vector<MemorySample> new_samples_;
   TraceCounts counts_;

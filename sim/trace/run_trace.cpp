@@ -27,6 +27,7 @@ struct RunTrace::Rows {
   std::vector<std::uint32_t> threads;                               // by stream
   std::vector<std::array<std::uint32_t, kMemoryClasses>> counters;  // by arena
   std::unordered_map<std::uint32_t, std::uint32_t> placed;  // counter by buffer with an address
+  std::uint32_t process = 0;
   Rows(const Plan& plan, const Program& p) : program(&p), memory(plan, p) {}
 
   std::size_t position(const Instruction* instruction) const {
@@ -43,7 +44,8 @@ struct RunTrace::Rows {
   }
 };
 
-RunTrace::RunTrace(const Plan& plan, const Topology& topology, std::vector<RankId> ranks)
+RunTrace::RunTrace(const Plan& plan, const Topology& topology, std::vector<RankId> ranks,
+                   PowerSource power)
     : plan_(plan), topology_(topology), ranks_(std::move(ranks)), rows_(plan.ranks.size()) {
   std::sort(ranks_.begin(), ranks_.end());
   std::vector<GpuId> gpus;
@@ -53,6 +55,7 @@ RunTrace::RunTrace(const Plan& plan, const Topology& topology, std::vector<RankI
   }
   arrows_ = std::make_unique<FlowArrows>(plan, ranks_);
   loads_ = std::make_unique<LinkLoad>(topology, links_near(topology, gpus, kMaxTracedLinks));
+  power_ = std::make_unique<PowerTimeline>(std::move(power), ranks_);
 }
 
 RunTrace::~RunTrace() = default;
@@ -64,6 +67,7 @@ void RunTrace::add_rank(RankId id) {
   const std::uint32_t process = builder_.process(
       {fmt::format("rank {} · {} · gpu {}", id.value, program.name, rank.gpu.value), program.name,
        static_cast<std::int32_t>(id.value), topology_.node_of(rank.gpu)});
+  rows->process = process;
   for (std::size_t s = 0; s < program.streams.size(); ++s) {
     rows->threads.push_back(
         builder_.thread(process, program.streams[s].name, static_cast<std::int64_t>(s)));
@@ -128,6 +132,7 @@ void RunTrace::op(const OpEvent& event) {
   const std::size_t position = rows->position(event.instruction);
   builder_.slice(rows->threads[instruction.stream], event.start, event.end - event.start,
                  definition_of(instruction, *rows->program), instruction.frame(), event.body);
+  power_->op(event);
   new_samples_.clear();
   rows->memory.ran(event.body, position, event.start, event.end, new_samples_);
   take_memory(*rows, new_samples_);
@@ -165,12 +170,23 @@ void RunTrace::take_link_loads() {
   }
 }
 
+void RunTrace::take_power() {
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const std::vector<PowerTimeline::Sample> samples = power_->samples(i);
+    if (samples.empty()) continue;
+    const std::uint32_t counter =
+        builder_.counter(rows_[ranks_[i].value]->process, kPowerCounter, "W");
+    for (const PowerTimeline::Sample& s : samples) builder_.sample(counter, s.at, s.watts);
+  }
+}
+
 Store RunTrace::finish(std::string title, std::string scenario_json, std::string result_json) {
   for (const RankId rank : ranks_) {
     new_samples_.clear();
     rows_[rank.value]->memory.finish(new_samples_);
     take_memory(*rows_[rank.value], new_samples_);
   }
+  take_power();
   take_link_loads();
   Store store = builder_.finish(std::move(title));
   store.scenario_json = std::move(scenario_json);

@@ -12,6 +12,7 @@
 #include "sim/trace/flow_arrows.h"
 #include "sim/trace/link_load.h"
 #include "sim/trace/memory_timeline.h"
+#include "sim/trace/power_timeline.h"
 #include "sim/trace/store_builder.h"
 
 namespace gputwin {
@@ -20,7 +21,8 @@ namespace gputwin {
 class RunTrace final : public EventSink {
  public:
   /// `plan` and `topology` must outlive it. `ranks`: whose events are kept.
-  RunTrace(const Plan& plan, const Topology& topology, std::vector<RankId> ranks);
+  RunTrace(const Plan& plan, const Topology& topology, std::vector<RankId> ranks,
+           PowerSource power = {});
   ~RunTrace() override;
 
   void op(const OpEvent& event) override;
@@ -46,6 +48,7 @@ class RunTrace final : public EventSink {
   std::uint32_t definition_of(const Instruction& instruction, const Program& program);
   void take_memory(Rows& rows, const std::vector<MemorySample>& samples);
   void take_link_loads();
+  void take_power();
 
   const Plan& plan_;
   const Topology& topology_;
@@ -55,6 +58,7 @@ class RunTrace final : public EventSink {
   std::unordered_map<DefinitionKey, std::uint32_t, Hash> definitions_;
   std::unique_ptr<FlowArrows> arrows_;
   std::unique_ptr<LinkLoad> loads_;
+  std::unique_ptr<PowerTimeline> power_;
   std::vector<Arrow> new_arrows_;
   std::vector<MemorySample> new_samples_;
 };

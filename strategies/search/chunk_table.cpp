@@ -1,6 +1,7 @@
 #include "strategies/search/chunk_table.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "strategies/lowering/stack_kernels.h"
 #include "strategies/lowering/transformer.h"
@@ -18,7 +19,8 @@ ChunkFigures combined(const ChunkFigures& a, const ChunkFigures& b, Combine comb
        {&ChunkFigures::forward, &ChunkFigures::backward, &ChunkFigures::forwards,
         &ChunkFigures::backwards, &ChunkFigures::kept, &ChunkFigures::forward_peak,
         &ChunkFigures::backward_peak, &ChunkFigures::weights, &ChunkFigures::gradients,
-        &ChunkFigures::optimizer, &ChunkFigures::other, &ChunkFigures::elements}) {
+        &ChunkFigures::optimizer, &ChunkFigures::other, &ChunkFigures::elements,
+        &ChunkFigures::experts}) {
     c.*member = combine(a.*member, b.*member);
   }
   return c;
@@ -39,7 +41,9 @@ Layout small(const Layout& layout, std::int32_t layers) {
   s.recompute_layers.clear();
   if (s.zero < 2) {
     s.zero = 0;
-    s.dp = 1;
+    // An expert group spans ranks of a stage in their order.
+    s.dp = layout.ep / std::gcd(layout.ep, layout.tp * layout.cp);
+    s.overlap_grad_reduce = false;
     s.hsdp_group = 0;
   }
   return s;
@@ -48,6 +52,7 @@ Layout small(const Layout& layout, std::int32_t layers) {
 Outcome<Lowered> lower_small(const Probed& probed, const Layout& layout, std::int32_t layers) {
   Transformer model = probed.model;
   model.layers = layers;
+  model.moe.dense_layers = 0;
   Job job = probed.job;
   job.global_batch = layout.micro_batch * layout.dp * 2 * layout.pp;
   Cluster cluster = probed.cluster;  // only its size is looked at; the walk places the ranks
@@ -142,7 +147,10 @@ ChunkFigures measure(const WalkedStage& walked) {
   f.backward_peak = back.peak;
   add_persistent(t.plan, s, f);
   for (const Parameter& p : t.plan.programs[static_cast<std::size_t>(walked.stage)].parameters) {
-    if (p.gradient.buffer.valid()) f.elements += static_cast<double>(p.rows * p.cols);
+    if (!p.gradient.buffer.valid()) continue;
+    const auto elements = static_cast<double>(p.rows * p.cols);
+    f.elements += elements;
+    if (p.name.find(".experts.") != std::string::npos) f.experts += elements;
   }
   return f;
 }
@@ -219,7 +227,8 @@ double ChunkTable::small_elements(ChunkKind kind) const {
 
 Outcome<ChunkTable> probe_chunks(const Probed& probed, const Layout& layout, GpuId base,
                                  Prices& prices) {
-  const std::int32_t few = layout.zero >= 2 ? 2 : 1, more = 2 * few;
+  const std::int64_t alike = probed.model.has_experts() ? probed.model.moe.every : 1;
+  const auto few = static_cast<std::int32_t>(layout.zero >= 2 ? 2 * alike : alike), more = 2 * few;
   const Layout shallow = small(layout, few), deep = small(layout, more);
   Outcome<Lowered> first = lower_small(probed, shallow, few);
   if (auto* no = std::get_if<Infeasible>(&first)) return std::move(*no);

@@ -26,7 +26,8 @@ struct ChunkFigures {
   double kept = 0;                             // held from forward to backward
   double forward_peak = 0, backward_peak = 0;  // above the start of the pass
   double weights = 0, gradients = 0, optimizer = 0, other = 0;  // all the time
-  double elements = 0;                                          // trained parameters
+  double elements = 0;  // trained parameters
+  double experts = 0;   // of them, weights of the rank's experts
 };
 
 /// Figures of chunks with any number of layers. Layers of a Transformer are alike, so what stands
@@ -57,7 +58,8 @@ struct Probed {
 
 /// Lowers `layout` as a pipeline of three stages, the outer ones without layers and the middle one
 /// with one layer and with two, or as one stage of one and two layers (two and four with ZeRO 2 and
-/// 3, whose layers take turns in two buffers), and walks the passes on the GPUs of the first stage,
+/// 3, whose layers take turns in two buffers; where every n-th layer has experts, n and 2 n, and
+/// dense layers before them count like those), and walks the passes on the GPUs of the first stage,
 /// counted from `base`. Degrees, micro-batch, sharding and recomputation are those of `layout`;
 /// Block counts as None. With ZeRO 0 and 1 the passes do not depend on dp.
 Outcome<ChunkTable> probe_chunks(const Probed& job, const Layout& layout, GpuId base,

@@ -5,6 +5,7 @@
 
 #include "strategies/lowering/feasibility.h"
 #include "strategies/lowering/stack_kernels.h"
+#include "strategies/lowering/wiring.h"
 #include "strategies/search/layout_costs.h"
 
 namespace gputwin {
@@ -46,7 +47,7 @@ Key chunk_key(const Layout& l, const Job& job, DeviceKindId device) {
           sharded ? l.hsdp_group : 0,
           number(l.chunks() == 1),
           number(blocking_messages(l, job)),
-          0,
+          l.ep,
           0,
           number(sharded && l.overlap_param_gather),
           number(sharded && l.overlap_grad_reduce),
@@ -66,7 +67,7 @@ Key grid_key(const Layout& l) {
           l.overlap_grad_reduce,
           number(l.bucket_elements),
           placing(l),
-          0,
+          l.ep,
           0,
           0,
           0,
@@ -112,10 +113,11 @@ struct LayoutEstimator::State {
     return *t;
   }
 
-  // Bytes of weights, gradients and states that a parameter takes at least on one rank.
-  double state_bytes(const Layout& l) const {
+  // Bytes of weights, gradients and states that a parameter takes at least on one rank, states
+  // spread over `shards`.
+  double state_bytes(const Layout& l, std::int32_t shards) const {
     const Precision& p = probed.job.precision;
-    const auto share = [&](int level) { return l.zero >= level ? double(l.shards()) : 1.0; };
+    const auto share = [&](int level) { return l.zero >= level ? double(shards) : 1.0; };
     const double moments = probed.job.optimizer == Optimizer::Sgd ? 1 : 2;
     const double moment = p.master ? 4 : bits(p.params) / 8.0;
     const double master = p.master && bits(p.params) < 32 ? 4 : 0;
@@ -136,8 +138,17 @@ struct LayoutEstimator::State {
     if (probed.job.lora_rank > 0) return std::nullopt;
     Estimate e;
     e.capacity = most_memory;
-    const auto parameters = static_cast<double>(probed.model.parameters());
-    e.memory = Bytes(static_cast<std::int64_t>(parameters / l.tp / l.pp * state_bytes(l)));
+    const Transformer& m = probed.model;
+    double experts = 0;
+    for (std::int64_t i = 0; i < m.layers; ++i) {
+      if (m.has_experts(i)) experts += static_cast<double>(m.moe.experts * m.expert_parameters());
+    }
+    const double dense = static_cast<double>(m.parameters()) - experts;
+    const double split = std::max(l.ep, l.tp);
+    e.memory =
+        Bytes(static_cast<std::int64_t>((dense / l.tp * state_bytes(l, l.shards()) +
+                                         experts / split * state_bytes(l, expert_replicas(l))) /
+                                        l.pp));
     if (!e.fits()) return e;
     Layout one = l;
     one.micro_batch = 1;

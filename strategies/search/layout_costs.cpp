@@ -5,6 +5,7 @@
 #include <set>
 
 #include "strategies/lowering/stack_kernels.h"
+#include "strategies/lowering/wiring.h"
 
 namespace gputwin {
 namespace {
@@ -88,6 +89,28 @@ std::vector<Group> replicas(const Layout& layout, std::int32_t stage, std::int32
   return groups;
 }
 
+// Ranks of a stage that hold the same experts, as one group for each expert rank in the node of the
+// first.
+std::vector<Group> expert_copies(const Layout& layout, std::int32_t stage,
+                                 const Topology& topology) {
+  std::vector<Group> groups;
+  const auto gpu = [&](std::int32_t index) {
+    const std::int32_t data = index / layout.tp;
+    return gpu_of(
+        layout,
+        {.tp = index % layout.tp, .cp = data % layout.cp, .dp = data / layout.cp, .pp = stage});
+  };
+  const std::int32_t node = topology.node_of(gpu(0));
+  for (std::int32_t e = 0; e < layout.ep && topology.node_of(gpu(e)) == node; ++e) {
+    Group group;
+    for (std::int32_t m = 0; m < expert_replicas(layout); ++m) {
+      group.push_back(gpu(e + m * layout.ep));
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
 // Seconds of the kernels that begin or end an iteration, their sizes scaled from those of the small
 // job.
 double scaled_kernels(const Plan& plan, const std::vector<Instruction>& piece, double scale,
@@ -130,7 +153,9 @@ class Grid {
  private:
   // The ranks that add up the gradient norm: one copy of the model, all ranks with sharded states.
   Group norm_group() const {
-    const std::int32_t copies = layout_.zero == 0 ? 1 : layout_.shards();
+    const std::int32_t copies = layout_.ep > 1      ? layout_.dp * layout_.cp
+                                : layout_.zero == 0 ? 1
+                                                    : layout_.shards();
     Group group;
     for (std::int32_t s = 0; s < layout_.pp; ++s) {
       for (std::int32_t c = 0; c < copies * layout_.tp; ++c) {
@@ -185,7 +210,11 @@ class Grid {
       sizes.push_back(l.shards());
       sizes.push_back(l.dp * l.cp / l.shards());
     }
-    sizes.push_back(l.tp * l.pp * l.shards());
+    sizes.push_back(l.tp * l.pp * (l.ep > 1 ? l.dp * l.cp : l.shards()));
+    if (probed_.model.has_experts()) {
+      sizes.push_back(l.ep);
+      sizes.push_back(expert_replicas(l));
+    }
     const bool end = s == 0 || s == l.pp - 1;
     if (probed_.model.tied_embeddings && l.pp > 1 && end) sizes.push_back(2);
     sizes.push_back(l.cp);
@@ -193,24 +222,23 @@ class Grid {
   }
 
   // Gradient buckets of the stage, and how many bytes stay for after the last backward.
-  void reduction(std::int32_t s, double elements, StageCosts& stage) {
-    const std::int32_t copies = layout_.dp * layout_.cp;
+  void reduction(double elements, const std::vector<Group>& groups, StageCosts& stage) {
+    if (groups[0].size() == 1 || elements <= 0) return;
     const StackKernels& kernels = nearest_stack(probed_.job.stack, layout_.zero);
     const bool overlap = layout_.overlap_grad_reduce && kernels.overlap_grad_reduce;
-    if (copies == 1 || layout_.zero >= 2) return;  // ZeRO 2 and 3 reduce in every pass
-    const std::vector<Group> groups = replicas(layout_, s, copies, prices_.topology());
     const OpKind kind = layout_.zero == 0 ? OpKind::AllReduce : OpKind::ReduceScatter;
     const auto all = static_cast<std::int64_t>(elements);
     const std::int64_t buckets =
         overlap ? std::max<std::int64_t>(layout_.vpp, all / layout_.bucket_elements) : 1;
     const double one = prices_.collective(kind, gradient_bytes(all / buckets), groups).value;
-    stage.reduce = one * static_cast<double>(buckets);
-    stage.reduce_late = overlap ? one : stage.reduce;
+    const double whole = one * static_cast<double>(buckets);
+    stage.reduce += whole;
+    stage.reduce_late += overlap ? one : whole;
   }
 
-  double gathering(std::int32_t s, double elements) {
-    if (layout_.zero < 1 || layout_.zero > 2 || layout_.shards() == 1) return 0;
-    const std::vector<Group> groups = replicas(layout_, s, layout_.shards(), prices_.topology());
+  double gathering(double elements, const std::vector<Group>& groups) {
+    if (layout_.zero < 1 || layout_.zero > 2) return 0;
+    if (groups[0].size() == 1 || elements <= 0) return 0;
     const auto all = static_cast<std::int64_t>(elements);
     return prices_.collective(OpKind::AllGather, weight_bytes(all), groups).value;
   }
@@ -219,32 +247,44 @@ class Grid {
     StageCosts out;
     place(s, out);
     const ChunkTable& table = *tables_.plain[out.device];
-    double elements = 0, optimizer = 0;
+    double elements = 0, experts = 0, optimizer = 0;
     for (std::int32_t c = s; c < layout_.chunks(); c += layout_.pp) {
       const ChunkFigures f = table.of(kind_of(layout_, c), out_.layers[at(c)]);
       elements += f.elements;
+      experts += f.experts;
       out.persistent += f.weights + f.gradients + f.other;
       optimizer += f.optimizer;
     }
     const Precision& p = probed_.job.precision;
     const double shards = layout_.shards();
     const bool divided = layout_.zero == 1;
+    const double dense = elements - experts;
+    // Of the states: what one rank keeps and steps.
+    const double own = divided ? dense / shards + experts / expert_replicas(layout_) : elements;
     // F32 weights need a master copy once their states are shards.
     if (divided && shards > 1 && p.master && p.params == DType::F32) optimizer += 4 * elements;
-    out.persistent += divided ? optimizer / shards : optimizer;
+    out.persistent += optimizer * own / elements;
     const StackKernels& kernels = nearest_stack(probed_.job.stack, layout_.zero);
     if (kernels.optimizer_passes && bits(p.grads) == 16 && p.master) {
-      out.step = 4 * elements / shards;
+      out.step = 4 * (divided ? own : elements / shards);
     }
     const ChunkKind kind = kind_of_stage(layout_, s);
     const StageTemplates& small = table.small.stages[at(table.small_stage(kind))];
-    const double scale = elements / table.small_elements(kind);
+    const double small_elements = table.small_elements(kind);
     const DeviceKindId device(out.device);
-    out.begin = scaled_kernels(table.small.plan, small.begin, scale, device, prices_);
-    out.finish = scaled_kernels(table.small.plan, small.finish, divided ? scale / shards : scale,
-                                device, prices_) +
-                 gathering(s, elements);
-    reduction(s, elements, out);
+    out.begin =
+        scaled_kernels(table.small.plan, small.begin, elements / small_elements, device, prices_);
+    const Topology& topology = prices_.topology();
+    const auto copies = replicas(layout_, s, layout_.dp * layout_.cp, topology);
+    const auto same_experts = expert_copies(layout_, s, topology);
+    out.finish =
+        scaled_kernels(table.small.plan, small.finish, own / small_elements, device, prices_) +
+        gathering(dense, replicas(layout_, s, layout_.shards(), topology)) +
+        gathering(experts, same_experts);
+    if (layout_.zero < 2) {  // ZeRO 2 and 3 reduce in every pass
+      reduction(dense, copies, out);
+      reduction(experts, same_experts, out);
+    }
     return out;
   }
 

@@ -78,9 +78,19 @@ class Walk {
           l.cp = cp;
           l.pp = pp;
           l.dp = gpus / tp / cp / pp;
-          grids.push_back(std::move(l));
+          add_expert_groups(l, grids);
         }
       }
+    }
+  }
+
+  void add_expert_groups(Layout l, std::vector<Layout>& grids) const {
+    if (!model_.has_experts()) return grids.push_back(std::move(l));
+    const std::int32_t ranks = l.tp * l.cp * l.dp;
+    for (const std::int32_t ep : divisors(model_.moe.experts, ranks)) {
+      if (ranks % ep != 0) continue;
+      l.ep = ep;
+      grids.push_back(l);
     }
   }
 
@@ -179,6 +189,7 @@ std::string layout_words(const Layout& l) {
   std::string text = "tp" + std::to_string(l.tp);
   const auto add = [&](const std::string& word) { text += " " + word; };
   if (l.cp > 1) add("cp" + std::to_string(l.cp));
+  if (l.ep > 1) add("ep" + std::to_string(l.ep));
   add("pp" + std::to_string(l.pp));
   if (l.vpp > 1) add("vpp" + std::to_string(l.vpp));
   add("dp" + std::to_string(l.dp));

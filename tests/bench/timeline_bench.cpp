@@ -1,7 +1,6 @@
 // What the window costs: frames, moves, files and tables at millions of slices; the first picture,
 // a cancel, doing nothing. gui/targets.sh runs all of it and compares with what is asked.
 #include <benchmark/benchmark.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <QApplication>
@@ -124,30 +123,6 @@ void window_appears(benchmark::State& state) {
   }
 }
 
-double cpu_ms() {
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
-  const auto ms = [](const timeval& t) { return 1e3 * t.tv_sec + 1e-3 * t.tv_usec; };
-  return ms(used.ru_utime) + ms(used.ru_stime);
-}
-
-/// CPU time that a window takes while nothing happens for two seconds.
-void window_idles(benchmark::State& state) {
-  MainWindow window;
-  window.show();
-  window.show_store(std::make_shared<const Store>(large(state.range(0) * 1'000'000, 60)));
-  while (window.busy()) QApplication::processEvents();
-  (void)QTest::qWaitForWindowExposed(&window);
-  QTest::qWait(500);
-  for (auto _ : state) {
-    const double before = cpu_ms();
-    QEventLoop loop;
-    QTimer::singleShot(2000, &loop, &QEventLoop::quit);
-    loop.exec();
-    state.counters["CPU ms"] = cpu_ms() - before;
-  }
-}
-
 /// From the wish to cancel to the end of the child, in the middle of a run of 1,024 GPUs.
 void cancel_run(benchmark::State& state) {
   for (auto _ : state) {
@@ -183,7 +158,6 @@ BENCHMARK(move_by_40_pixels)->Args({5, 60})->Args({5, 1000})->Unit(benchmark::kM
 BENCHMARK(open_gtr)->Args({5, 60})->Unit(benchmark::kMillisecond);
 BENCHMARK(aggregate_by_name)->Args({5, 60})->Unit(benchmark::kMillisecond);
 BENCHMARK(window_appears)->Unit(benchmark::kMillisecond)->UseRealTime();
-BENCHMARK(window_idles)->Arg(5)->Iterations(1)->Unit(benchmark::kMillisecond);
 BENCHMARK(cancel_run)->Iterations(5)->UseManualTime()->Unit(benchmark::kMillisecond);
 // Last, and alone in memory: 50 million slices are 1.2 GB, as much again while they are made.
 BENCHMARK(frame)

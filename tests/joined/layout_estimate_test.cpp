@@ -9,6 +9,7 @@
 #include "sim/engine/reference_executor.h"
 #include "strategies/search/balance.h"
 #include "strategies/search/layout_space.h"
+#include "strategies/search/methods.h"
 #include "tests/joined/pipeline_world.h"
 
 namespace gputwin {
@@ -112,18 +113,15 @@ TEST_P(ShippedEstimate, AgreesWithTheSimulator) {
               0.06 * static_cast<double>(allocated));
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, ShippedEstimate,
-                         ::testing::Values("gpt2_124m__a100_1x8__tp1_pp1_dp8",
-                                           "gpt2_1_5b__a100_25gbe_4x8__tp1_pp1_dp32",
-                                           "gpt3_13b__a100_4x8__tp4_pp4_dp2_gpipe",
-                                           "gpt3_175b__a100_128x8__tp8_pp16_dp8",
-                                           "gpt3_175b__a100_8x8__tp8_pp8_dp1_sp_selective",
-                                           "gpt_22b__a100_1x8__tp8_pp1_dp1_full",
-                                           "llama2_7b__a100_1x8__tp1_pp1_dp8_zero1",
-                                           "llama2_7b__a100_1x8__tp1_pp1_dp8_zero3",
-                                           "llama3_70b__b200_8x8__tp4_pp4_dp4_zero1",
-                                           "llama3_8b__h100_1x8__tp2_pp2_dp2_block",
-                                           "llama3_8b__h100_4x8__tp2_pp1_dp4_cp4"));
+INSTANTIATE_TEST_SUITE_P(
+    Runs, ShippedEstimate,
+    ::testing::Values(
+        "gpt2_124m__a100_1x8__tp1_pp1_dp8", "gpt2_1_5b__a100_25gbe_4x8__tp1_pp1_dp32",
+        "gpt3_13b__a100_4x8__tp4_pp4_dp2_gpipe", "gpt3_175b__a100_128x8__tp8_pp16_dp8",
+        "gpt3_175b__a100_8x8__tp8_pp8_dp1_sp_selective", "gpt_22b__a100_1x8__tp8_pp1_dp1_full",
+        "llama2_7b__a100_1x8__tp1_pp1_dp8_zero1", "llama2_7b__a100_1x8__tp1_pp1_dp8_zero3",
+        "llama3_70b__b200_8x8__tp4_pp4_dp4_zero1", "llama3_8b__h100_1x8__tp2_pp2_dp2_block",
+        "llama3_8b__h100_4x8__tp2_pp1_dp4_cp4", "mixtral_8x7b__h100_8x8__tp1_pp4_dp16_ep8"));
 
 // 7 equal layers on 3 stages: no cut has a slowest stage of fewer than 3 layers.
 TEST(Balanced, CutsTheChainOfTheLayout) {
@@ -135,6 +133,81 @@ TEST(Balanced, CutsTheChainOfTheLayout) {
   ASSERT_EQ(cut.size(), 3u);
   EXPECT_EQ(cut[0] + cut[1] + cut[2], 7);
   EXPECT_EQ(*std::max_element(cut.begin(), cut.end()), 3);
+}
+
+// Experts of one rank are a share of all: 8 experts a layer, 4 layers, 8 ranks. With ep 4 a rank
+// holds 2 experts of a layer: weights, gradients, master copies and moments of 6 less than with
+// ep 1.
+TEST(LayoutEstimate, HoldsTheExpertsOfTheRankAlone) {
+  SmallWorld w(4, pipeline(8, Schedule::OneFOneB), 16);
+  w.model.moe = {.experts = 8, .top_k = 2, .ffn = 128};
+  Layout all = pipeline(1, Schedule::None), spread = all;
+  all.dp = spread.dp = 8;
+  spread.ep = 4;
+  const double fewer = 4.0 * 6.0 * static_cast<double>(w.model.expert_parameters());
+  const Precision& p = w.job.precision;
+  const double bytes = (bits(p.params) + bits(p.grads)) / 8.0 + 12;  // master and two moments
+  const Estimate a = w.estimate(all), b = w.estimate(spread);
+  const auto less = static_cast<double>((a.memory - b.memory).value);
+  EXPECT_NEAR(less, fewer * bytes, 0.02 * fewer * bytes);
+}
+
+// Of layouts that fit, in ascending closed form: 0 is the best, a pipeline with tensor parallelism;
+// replicas alone are 2.
+TEST(Methods, ChooseAmongWhatTheyCanExpress) {
+  SmallWorld w(8, pipeline(8, Schedule::OneFOneB), 16);
+  const MethodWorld world{w.model, w.cluster, w.job, w.estimator};
+  std::vector<Layout> layouts(4, pipeline(2, Schedule::OneFOneB));
+  layouts[0].tp = layouts[0].dp = 2;
+  layouts[1].dp = 4;
+  layouts[2] = pipeline(1, Schedule::None);
+  layouts[2].dp = 8;
+  layouts[3] = pipeline(4, Schedule::Gpipe);
+  layouts[3].dp = 2;
+  std::vector<const Layout*> list;
+  for (const Layout& l : layouts) list.push_back(&l);
+  EXPECT_EQ(choose("alpa", list, world), 0u);
+  EXPECT_EQ(choose("1f1b", list, world), 1u);
+  EXPECT_EQ(choose("data-parallel", list, world), 2u);
+  EXPECT_EQ(choose("gpipe", list, world), 3u);
+  EXPECT_EQ(choose("fsdp", list, world), std::nullopt);
+  EXPECT_EQ(choose("tensor-in-node", list, world), std::nullopt);
+  // Tensor parallelism of less than the node comes before stages: 1 and 0 are not its kind.
+  EXPECT_EQ(choose("megatron", list, world), 2u);
+  EXPECT_THROW(choose("alap", list, world), std::invalid_argument);
+}
+
+// 8 equal layers of 4 us forward and 8 us backward: without messages and reductions AMP's estimate
+// is that of even 1F1B, (M + p - 1)(F + B) = (8 + 3) x 24 us.
+TEST(Methods, AmpsEstimateIsTheFillAndTheSlowestStage) {
+  SmallWorld w(8, pipeline(4, Schedule::OneFOneB), 8);
+  const MethodWorld world{w.model, w.cluster, w.job, w.estimator};
+  const Layout l = pipeline(4, Schedule::OneFOneB);
+  EXPECT_NEAR(amp_seconds(l, world), 264e-6, 2e-6);
+}
+
+// A device that holds less than the job needs: layers are computed again one by one until it fits,
+// most on the first stage, which keeps 4 micro-batches where the last keeps 1.
+TEST(Methods, RecomputeAsFewLayersAsFit) {
+  SmallWorld w(16, pipeline(4, Schedule::OneFOneB), 16);
+  Layout l = pipeline(4, Schedule::OneFOneB);
+  const Bytes whole = w.estimate(l).memory;
+  l.recompute = Recompute::Full;
+  const Bytes least = w.estimate(l).memory;
+  w.costs.capacity = Bytes((whole.value + least.value) / 2);
+  LayoutEstimator tight(w.model, w.cluster, w.job, w.costs, w.topology);
+  const auto fits = recomputed_as_needed(l, w.model, tight);
+  ASSERT_TRUE(fits.has_value());
+  const std::vector<std::int32_t>& again = fits->recompute_layers;
+  ASSERT_EQ(again.size(), 4u);
+  EXPECT_GT(again[0], again[3]);
+  EXPECT_LT(again[0], 4);
+  Layout one_less = *fits;
+  --one_less.recompute_layers[0];
+  EXPECT_FALSE(std::get<Estimate>(tight.estimate(one_less)).fits());
+  w.costs.capacity = Bytes(whole.value + 1);
+  LayoutEstimator roomy(w.model, w.cluster, w.job, w.costs, w.topology);
+  EXPECT_FALSE(recomputed_as_needed(l, w.model, roomy).has_value());
 }
 
 // Every layout of a tiny job is looked at once, and what is refused is counted under its reason: of

@@ -61,7 +61,11 @@ struct LayerCosts final : CostModel {
   CollectiveSchedule collective(OpKind, Bytes, std::span<const GpuId>) const override { return {}; }
   Interference interference(DeviceKindId) const override { return {}; }
   HostCost host(DeviceKindId) const override { return {}; }
-  MemoryCost memory(DeviceKindId, std::span<const std::int32_t>) const override { return {}; }
+  MemoryCost memory(DeviceKindId, std::span<const std::int32_t>) const override {
+    return {.capacity = capacity};
+  }
+
+  Bytes capacity{};  // 0: unbounded
 };
 
 }  // namespace gputwin::test

@@ -34,6 +34,19 @@ TEST(Search, RanksLayoutsAndWritesScenariosThatRun) {
               found["best"][i]["simulated_s"].get<double>());
   }
   EXPECT_EQ(found["best"][0]["dp"], 8);
+  // Others are held against it: replicas alone are as fast, no method is faster.
+  ASSERT_EQ(found["methods"].size(), 9u);
+  EXPECT_EQ(found["methods"][0]["method"], "data-parallel");
+  const double best = found["best"][0]["simulated_s"];
+  for (const json& m : found["methods"]) {
+    if (m["method"] == "tensor-in-node") {
+      EXPECT_TRUE(m["choice"].is_null());  // 8 GPUs cannot share 12 heads
+      continue;
+    }
+    ASSERT_TRUE(m["choice"].is_object()) << m["method"];
+    EXPECT_GE(m["choice"]["simulated_s"].get<double>(), best) << m["method"];
+  }
+  EXPECT_NEAR(found["methods"][0]["choice"]["simulated_s"].get<double>(), best, 0.05 * best);
   EXPECT_LE(found["best"][0]["simulated_s"].get<double>(),
             found["given"]["simulated_s"].get<double>() * (1 + 1e-9));
   const auto file = folder.path() / "gpt2_124m__a100_1x8__tp1_pp1_dp8__rank1.json";
