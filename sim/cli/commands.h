@@ -30,6 +30,7 @@ Action add_search(CLI::App& app);
 Action add_calibrate(CLI::App& app);
 Action add_import(CLI::App& app);
 Action add_plan(CLI::App& app);
+Action add_compare(CLI::App& app);
 Action add_worker(CLI::App& app);
 
 }  // namespace gputwin::cli

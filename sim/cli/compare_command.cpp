@@ -12,6 +12,7 @@
 #include "sim/cli/commands.h"
 #include "sim/core/error.h"
 #include "sim/trace/atomic_file.h"
+#include "sim/trace/chrome_export.h"
 #include "sim/trace/chrome_import.h"
 #include "sim/trace/gtr_file.h"
 #include "sim/trace/replay.h"
@@ -88,12 +89,14 @@ int compare(const Options& o) {
     const fs::path folder = o.out;
     write(folder / "comparison.json", comparison_json(c, o.a, o.b));
     write(folder / "comparison.html", comparison_page(c, o.a, o.b));
-    write_gtr(joint_store(a, b), folder / "both.gtr");
+    const Store both = joint_store(a, b);
+    write_gtr(both, folder / "both.gtr");
+    write_chrome(both, folder / "both.json.gz");
   }
   fmt::print("{}", o.json ? comparison_json(c, o.a, o.b) : comparison_report(c, o.a, o.b));
   if (!o.out.empty() && !o.json) {
     fmt::print(
-        "\n  {0}/comparison.html, {0}/comparison.json, {0}/both.gtr (both runs as one "
+        "\n  {0}/comparison.html, {0}/comparison.json, {0}/both.gtr and .json.gz (both as one "
         "timeline)\n",
         o.out);
   }

@@ -360,10 +360,12 @@ void add_run(const Store& store, const std::string& prefix, StoreBuilder& builde
     }
     thread_of_track.push_back(found->second);
     for (SliceId s = track.first; s < track.first + track.count; ++s) {
+      const std::string_view own = store.arguments(s);
+      const bool shared = own.data() == store.definition(s).arguments.data();
       builder.slice(found->second, store.start(s) - zero, store.duration(s),
                     definitions[store.definition_id(s)],
                     store.framed(s) ? store.frame(s) : kUnframed, store.body(s),
-                    store.arguments(s));
+                    shared ? std::string_view() : own);
     }
   }
   for (const Flow& f : store.flows()) {

@@ -1,0 +1,164 @@
+#include "sim/trace/alignment.h"
+
+#include <gtest/gtest.h>
+
+#include "sim/trace/run_comparison.h"
+#include "tests/unit/trace/trace_world.h"
+
+namespace gputwin {
+namespace {
+
+/// A job on `ranks` ranks: per iteration two micro-batches of a gemm of `gemm` and an all-reduce.
+Store job(std::int32_t ranks, std::uint32_t iterations, Ps gemm, const char* op = "fc1") {
+  StoreBuilder builder;
+  for (std::int32_t r = 0; r < ranks; ++r) {
+    const auto p = builder.process({"rank " + std::to_string(r), "stage0", r, 0});
+    const auto compute = builder.thread(p, "compute", 0), tp = builder.thread(p, "tp", 1);
+    const auto d = builder.definition(framed("F/mb", std::string("/") + op, SliceKind::Gemm));
+    const auto c = builder.definition(named("all_reduce", SliceKind::TpComm));
+    for (std::uint32_t i = 0; i < iterations; ++i) {
+      const Ps at = 200 * Ps{i};
+      builder.slice(compute, at, gemm, d, 0, i);
+      builder.slice(compute, at + 50, gemm, d, 1, i);
+      builder.slice(tp, at + 100, 20, c, kUnframed, i);
+    }
+  }
+  return builder.finish("job");
+}
+
+// One predicted iteration of 2 ranks x 3 slices against three measured ones: each measured slice
+// meets the predicted one, whichever run comes first, and nothing stands alone.
+TEST(Align, OneIterationStandsForEach) {
+  const Store one = job(2, 1, 40), three = job(2, 3, 44);
+  EXPECT_EQ(iterations_of(three), 3);
+  for (const auto& [a, b] : {std::pair(&one, &three), std::pair(&three, &one)}) {
+    const Alignment found = align(*a, *b);
+    EXPECT_EQ(found.pairs.size(), 18u);
+    EXPECT_TRUE(found.only_a.empty());
+    EXPECT_TRUE(found.only_b.empty());
+    for (const SlicePair& pair : found.pairs) {
+      EXPECT_EQ(a->definition(pair.a).op, b->definition(pair.b).op);
+      EXPECT_EQ(a->frame(pair.a), b->frame(pair.b));
+    }
+  }
+}
+
+// Four ranks against two: the other two are not missing, they were not recorded.
+TEST(Align, TakesCommonRanks) {
+  const Alignment found = align(job(4, 1, 40), job(2, 1, 40));
+  EXPECT_EQ(found.common_ranks, (std::vector<std::int32_t>{0, 1}));
+  EXPECT_EQ(found.pairs.size(), 6u);
+  EXPECT_TRUE(found.only_a.empty());
+}
+
+// The gemm goes by another name in B: paired by its place, and said.
+TEST(Align, GuessesRenamedOperations) {
+  const Alignment found = align(job(1, 1, 40, "fc1"), job(1, 1, 40, "ampere_gemm"));
+  ASSERT_EQ(found.renamed.size(), 1u);
+  EXPECT_EQ(found.renamed.at("fc1"), "ampere_gemm");
+  EXPECT_EQ(found.pairs.size(), 3u);
+}
+
+// Three all-reduces in B against one in A: two stand alone there.
+TEST(Align, KeepsWhatHasNoCounterpart) {
+  const auto with = [](int count) {
+    StoreBuilder builder;
+    const auto t = builder.thread(builder.process({"rank 0", "", 0, -1}), "tp", 0);
+    const auto c = builder.definition(named("all_reduce", SliceKind::TpComm));
+    for (int i = 0; i < count; ++i) builder.slice(t, 10 * i, 5, c);
+    return builder.finish("");
+  };
+  const Alignment found = align(with(1), with(3), 1, 1);
+  EXPECT_EQ(found.pairs.size(), 1u);
+  EXPECT_EQ(found.only_b.size(), 2u);
+}
+
+/// Two ranks joined by an all-reduce: rank 0 comes at 10, rank 1 at 40; both leave at 60.
+Store late_rank() {
+  StoreBuilder builder;
+  std::uint32_t threads[2];
+  const auto g = builder.definition(named("fc1", SliceKind::Gemm));
+  const auto c = builder.definition(named("all_reduce", SliceKind::TpComm));
+  for (std::int32_t r = 0; r < 2; ++r) {
+    const auto p = builder.process({"rank " + std::to_string(r), "", r, -1});
+    threads[r] = builder.thread(p, "compute", 0);
+    const Ps arrives = r == 0 ? 10 : 40;
+    builder.slice(threads[r], 0, arrives, g);
+    builder.slice(threads[r], arrives, 60 - arrives, c);
+  }
+  builder.flow(threads[0], 10, threads[1], 40);
+  return builder.finish("late");
+}
+
+TEST(WaitingTimes, EndWhenTheLastMemberComes) {
+  const Store store = late_rank();
+  const std::vector<Ps> waits = waiting_times(store);
+  EXPECT_EQ(waits, (std::vector<Ps>{0, 30, 0, 0}));
+}
+
+// Per rank, of 60: rank 0 computes 10, waits 30, transfers 20; rank 1 computes 40, transfers 20.
+// Against a run in which nobody is late (compute 10, transfer 20, total 30) the mean of the ranks
+// grows by 15 of compute and 15 of waiting: 30 in all, and transfer by nothing.
+TEST(CompareRuns, PartsSumToTheDifference) {
+  StoreBuilder builder;
+  const auto g = builder.definition(named("fc1", SliceKind::Gemm));
+  const auto c = builder.definition(named("all_reduce", SliceKind::TpComm));
+  for (std::int32_t r = 0; r < 2; ++r) {
+    const auto t = builder.thread(builder.process({"rank", "", r, -1}), "compute", 0);
+    builder.slice(t, 0, 10, g);
+    builder.slice(t, 10, 20, c);
+  }
+  const RunComparison found = compare_runs(builder.finish("on time"), late_rank());
+  const auto delta = [&found](TimePart part) {
+    const auto p = static_cast<std::size_t>(part);
+    return std::llround((found.b[p] - found.a[p]) * 1e12);
+  };
+  EXPECT_EQ(delta(TimePart::Compute), 15);
+  EXPECT_EQ(delta(TimePart::Wait), 15);
+  EXPECT_EQ(delta(TimePart::TpComm), 0);
+  EXPECT_EQ(delta(TimePart::Bubble), 0);
+  EXPECT_DOUBLE_EQ(found.iteration_b - found.iteration_a, 30e-12);
+  // The transfer itself is as long as predicted, 20 ps; the gemms take 10 and 40 instead of 10.
+  ASSERT_EQ(found.kinds.size(), 2u);
+  EXPECT_DOUBLE_EQ(found.kinds[0].mean, (0.0 + 10.0 / 40 - 1) / 2);
+  EXPECT_DOUBLE_EQ(found.kinds[0].p95, 0.75);
+  EXPECT_DOUBLE_EQ(found.kinds[1].absolute, 0);
+}
+
+// Communication under computation is hidden: of the all-reduce [30,70) beside gemms [0,40) and
+// [60,100) only 20 are exposed.
+TEST(CompareRuns, CountsWhatIsExposed) {
+  StoreBuilder builder;
+  const auto p = builder.process({"rank 0", "", 0, 0});
+  const auto a = builder.thread(p, "compute", 0), b = builder.thread(p, "tp", 1);
+  const auto g = builder.definition(named("fc1", SliceKind::Gemm));
+  builder.slice(a, 0, 40, g);
+  builder.slice(a, 60, 40, g);
+  builder.slice(b, 30, 40, builder.definition(named("all_reduce", SliceKind::TpComm)));
+  const Store store = builder.finish("");
+  const RunComparison found = compare_runs(store, store);
+  EXPECT_EQ(std::llround(found.a[static_cast<std::size_t>(TimePart::Compute)] * 1e12), 80);
+  EXPECT_EQ(std::llround(found.a[static_cast<std::size_t>(TimePart::TpComm)] * 1e12), 20);
+  EXPECT_EQ(found.pairs, 3);
+  EXPECT_TRUE(found.ops.empty() || found.ops[0].time_a == found.ops[0].time_b);
+}
+
+// Mean 11.25, deviation 2.17: 15 is beyond both 13.42 and 12.375. Of {10, 10, 10, 10.9} the last
+// is beyond one deviation but within 10 % of the mean.
+TEST(Stragglers, NeedBothConditions) {
+  EXPECT_EQ(stragglers({10, 10, 10, 15}), std::vector<std::size_t>{3});
+  EXPECT_TRUE(stragglers({10, 10, 10, 10.9}).empty());
+  EXPECT_TRUE(stragglers({10, 20}).empty());
+}
+
+TEST(JointStore, HoldsBothRunsFromTheirBeginnings) {
+  const Store a = job(2, 1, 40), b = late_rank();
+  const Store both = joint_store(a, b);
+  EXPECT_EQ(both.size(), a.size() + b.size());
+  ASSERT_EQ(both.processes.size(), 4u);
+  EXPECT_EQ(both.processes[2].name, "B · rank 0");
+  EXPECT_EQ(both.flows().size(), b.flows().size());
+}
+
+}  // namespace
+}  // namespace gputwin
