@@ -188,13 +188,14 @@ std::optional<LayoutChange> cheapest_fit(const Scenario& scenario, const Hardwar
   return best;
 }
 
-/// Ranks worth drawing: one of each program and those that differ by their speed, at most `limit`.
-std::vector<RankId> traced_ranks(const Plan& plan, std::size_t limit) {
+/// Ranks worth drawing, at most `limit`: one of each program and those that differ by their speed,
+/// or all.
+std::vector<RankId> traced_ranks(const Plan& plan, std::size_t limit, bool all) {
   std::vector<RankId> ranks;
   std::vector<char> seen(plan.programs.size(), 0);
   for (std::uint32_t r = 0; r < plan.ranks.size() && ranks.size() < limit; ++r) {
     char& done = seen[plan.ranks[r].program.value];
-    if (done == 0 || plan.ranks[r].slowdown != 1.0) ranks.emplace_back(r);
+    if (all || done == 0 || plan.ranks[r].slowdown != 1.0) ranks.emplace_back(r);
     done = 1;
   }
   return ranks;
@@ -385,7 +386,8 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   }
 
   TraceFile trace(request, scenario, prepared.plan, topology, costs,
-                  traced_ranks(prepared.plan, request.trace_ranks));
+                  traced_ranks(prepared.plan, request.trace_ranks,
+                               request.machine != nullptr || request.options.fold == Fold::Off));
   EventSink* sink = trace.sink(request.sink);
   const std::unique_ptr<Executor> simulator = executor_of(request.executor);
   Executor& executor = request.machine != nullptr ? *request.machine : *simulator;

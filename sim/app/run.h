@@ -21,9 +21,11 @@ enum class ExecutorKind : std::uint8_t { Simgrid, Reference };
 struct RunRequest {
   ExecutorKind executor = ExecutorKind::Simgrid;
   RunOptions options{};
-  EventSink* sink = nullptr;          // progress, or null
-  std::filesystem::path trace;        // empty: none
-  std::size_t trace_ranks = 64;       // at most this many ranks are written
+  EventSink* sink = nullptr;    // progress, or null
+  std::filesystem::path trace;  // empty: none
+  /// At most this many ranks are written: of those that a folded run proves alike one, of a real
+  /// run or without folding all.
+  std::size_t trace_ranks = 64;
   std::filesystem::path address_map;  // empty: none; a picture of the first stage's memory
   /// Runs the plan in place of a simulator: a real machine. What is predicted about passes and
   /// memory stays predicted.

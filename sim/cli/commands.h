@@ -17,6 +17,7 @@ Action add_list(CLI::App& app);
 Action add_collective(CLI::App& app);
 Action add_compare(CLI::App& app);
 Action add_replay(CLI::App& app);
+Action add_twin(CLI::App& app);
 Action add_explain(CLI::App& app);
 Action add_validate(CLI::App& app);
 Action add_validate_cases(CLI::App& validate);

@@ -48,6 +48,7 @@ Store simulated(const std::string& name) {
   const Scratch scratch;
   RunRequest request;
   request.trace = scratch.path;
+  if (scenario.layout.ranks() <= 64) request.options.fold = Fold::Off;  // ranks are compared
   const RunOutcome outcome = run(scenario, request);
   if (const auto* no = std::get_if<Infeasible>(&outcome)) {
     throw InputError(name, "", "", "cannot be simulated: " + no->reason, no->fix);

@@ -43,7 +43,7 @@ int dispatch(int argc, char** argv) {
   for (const auto add : {cli::add_run, cli::add_search, cli::add_sweep, cli::add_plan,
                          cli::add_list, cli::add_collective, cli::add_explain, cli::add_validate,
                          cli::add_calibrate, cli::add_probes, cli::add_compare, cli::add_replay,
-                         cli::add_import, cli::add_memory, cli::add_worker}) {
+                         cli::add_twin, cli::add_import, cli::add_memory, cli::add_worker}) {
     cli::Action action = add(app);
     actions[app.get_subcommands(nullptr).back()] = std::move(action);
   }

@@ -201,7 +201,7 @@ TEST_F(Journal, DamagedBeforeItsEndIsRefused) {
 
 TEST_F(Journal, IsOfOneProcessAtATime) {
   const SweepJournal first(this->journal(), kIdentity, 3);
-  EXPECT_THAT(refused(this->journal(), kIdentity), HasSubstr("is being written by another sweep"));
+  EXPECT_THAT(refused(this->journal(), kIdentity), HasSubstr("is being written by another process"));
 }
 
 // Rows as a worker answers: one result, one layout that cannot be, one not run.

@@ -1,0 +1,71 @@
+// The twin loop: a folder that holds one cluster's job, what was predicted before runs, what runs
+// then showed, and what that says about the cluster.
+//
+//   DIR/scenario.json               the cluster and the job, as given
+//   DIR/history.jsonl               a line for every event, in order; never changed, only added to
+//   DIR/predictions/pN/             scenario.json, result.json, timeline.gtr
+//   DIR/observations/oN/            comparison.json (of a trace), or iterations.json (of a log)
+//
+// Files are written before the line that names them, so that a process killed at any moment leaves
+// a folder that holds everything its history names.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "sim/app/journal.h"
+#include "sim/app/scenario.h"
+
+namespace gputwin {
+
+/// Windows in a row outside the predicted interval after which a run has drifted; and the share of
+/// the predicted rate of transfers below which links are slow. Source: the twin's rules
+/// (Megatron-LM PR 4662 for stragglers, run_comparison.h).
+inline constexpr int kDriftWindows = 3;
+inline constexpr double kSlowLinks = 0.8;
+inline constexpr std::size_t kIterationsOfWindow = 10;
+
+/// Seconds of the iterations that a log of Megatron-LM tells ("elapsed time per iteration (ms):
+/// 1453.2"), in order. Lines without it are passed over; so is a line that is cut off.
+std::vector<double> iterations_of_log(const std::string& text);
+
+/// Medians of windows of kIterationsOfWindow iterations, the first iteration left out as warm-up if
+/// there are more; a shorter last window counts from three iterations on.
+std::vector<double> windows_of(const std::vector<double>& iterations);
+
+/// True if the last kDriftWindows of `windows` lie all above, or all below, the interval.
+bool drifted(const std::vector<double>& windows, double low, double high);
+
+class Twin {
+ public:
+  using Json = Journal::Json;
+
+  /// Makes the folder. InputError if it holds a twin already.
+  static void init(const std::filesystem::path& folder, const Scenario& scenario);
+  /// Opens it; InputError if it is none.
+  explicit Twin(std::filesystem::path folder);
+
+  /// Simulates the job with `sets` and the factors learned so far, keeps it, and returns its line.
+  Json predict(const std::vector<std::string>& sets);
+  /// Holds a trace or log against a prediction ("p3"; empty: the latest) and returns its line, with
+  /// alerts. `learn`: factors of classes with enough evidence count in later predictions.
+  Json observe(const std::filesystem::path& file, const std::string& prediction, bool learn);
+
+  const std::vector<Json>& history() const { return history_.lines(); }
+
+ private:
+  Json factors() const;
+  const Json& prediction_line(const std::string& id) const;
+  std::string next_id(const char* event, char letter) const;
+  Json observe_log(const std::filesystem::path& file, const Json& prediction,
+                   const std::filesystem::path& into);
+  Json observe_trace(const std::filesystem::path& file, const Json& prediction,
+                     const std::filesystem::path& into);
+  std::vector<double> earlier_windows(const std::string& prediction) const;
+
+  std::filesystem::path folder_;
+  Journal history_;
+};
+
+}  // namespace gputwin
