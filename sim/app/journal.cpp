@@ -51,8 +51,8 @@ void Journal::read() {
   for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     Json line = Json::parse(text.substr(begin, end - begin), nullptr, false);
     if (!line.is_object()) {
-      fail(fmt::format("line {}", lines_.size() + 1), "is damaged",
-           "remove this line, or the journal to start anew");
+      fail(fmt::format("line {}", lines_.size() + 1), "is no line of a journal",
+           "name another folder, or remove a damaged line, or the journal to start anew");
     }
     lines_.push_back(std::move(line));
   }

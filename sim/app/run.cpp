@@ -348,6 +348,20 @@ void add_interval(const RunRequest& request, const HardwareModel& costs, const C
   result.extrapolated = interval.extrapolated;
 }
 
+/// Changes a scenario that is short of memory so that it fits, and prepares it again. Returns what
+/// was done; empty: nothing.
+std::string fit(Scenario& scenario, const HardwareModel& costs, const Topology& topology,
+                Outcome<PreparedRun>& outcome) {
+  const auto* short_of = std::get_if<Infeasible>(&outcome);
+  if (short_of == nullptr || !short_of->short_by) return "";
+  std::optional<LayoutChange> change = cheapest_fit(scenario, costs, topology);
+  if (!change) return "";
+  std::string fitted = "did not fit (" + short_of->reason + "); fitted by " + change->what;
+  scenario.layout = std::move(change->layout);
+  outcome = prepare(scenario, costs, topology);
+  return fitted;
+}
+
 }  // namespace
 
 RunOutcome run(const Scenario& as_given, const RunRequest& request) {
@@ -368,15 +382,7 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
     passes = std::move(std::get<PassFigures>(compared));
   }
   Outcome<PreparedRun> outcome = prepare(scenario, costs, topology);
-  std::string fitted;
-  if (const auto* short_of = std::get_if<Infeasible>(&outcome);
-      request.fit && short_of != nullptr && short_of->short_by) {
-    if (std::optional<LayoutChange> change = cheapest_fit(scenario, costs, topology)) {
-      fitted = "did not fit (" + short_of->reason + "); fitted by " + change->what;
-      scenario.layout = std::move(change->layout);
-      outcome = prepare(scenario, costs, topology);
-    }
-  }
+  const std::string fitted = request.fit ? fit(scenario, costs, topology, outcome) : "";
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun& prepared = std::get<PreparedRun>(outcome);
 
@@ -411,7 +417,7 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   add_rates(scenario, costs, topology, prepared.plan, result);
   add_interval(request, costs, priced, topology, prepared.plan, result);
   result.warnings = std::move(prepared.warnings);
-  if (!fitted.empty()) result.warnings.push_back(std::move(fitted));
+  if (!fitted.empty()) result.warnings.push_back(fitted);
   result.offload = offload_figures(prepared.plan, result.execution, costs, topology);
   for (std::string& line : offload_lines(result.offload, result.execution.iteration)) {
     result.warnings.push_back(std::move(line));

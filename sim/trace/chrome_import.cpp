@@ -134,7 +134,8 @@ class Importer {
   ByText<std::uint32_t> processes_, counters_;
   ByText<Known> definitions_;
   ByText<ThreadState> threads_;
-  ByText<std::pair<std::uint32_t, Ps>> flows_;
+  // Arrows by category and id: begun ones, and ends that stand in the file before their beginning.
+  ByText<std::pair<std::uint32_t, Ps>> flows_, early_ends_;
   std::string key_;
   std::optional<std::int64_t> base_us_;
   std::optional<std::int64_t> rank_;  // of PyTorch's "distributedInfo"
@@ -335,10 +336,16 @@ void Importer::flow(const Event& e, Ps at) {
     }
   }
   if (e.phase == "f") {
-    ++unmatched_;
-  } else {
-    flows_[key] = {here, at};
+    early_ends_[key] = {here, at};
+    return;
   }
+  const auto ended = early_ends_.find(key);
+  if (e.phase == "s" && ended != early_ends_.end() && ended->second.second >= at) {
+    builder_.flow(here, at, ended->second.first, ended->second.second);
+    early_ends_.erase(ended);
+    return;
+  }
+  flows_[key] = {here, at};
 }
 
 void Importer::begin_end(const Event& e, Ps at) {
@@ -439,7 +446,7 @@ void Importer::finish_warnings() {
   };
   warn(timeless_, "events left out: their time is missing, not a number, or months away");
   warn(negative_, "events left out: they end before they begin");
-  warn(unmatched_, "events left out: an end without a beginning");
+  warn(unmatched_ + early_ends_.size(), "events left out: an end without a beginning");
   warn(nameless_, "entries of traceEvents left out: they are no objects");
   std::size_t open = 0;
   for (const auto& [key, thread] : threads_) open += thread.open.size();

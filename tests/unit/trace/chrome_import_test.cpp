@@ -77,6 +77,30 @@ TEST_F(ChromeImport, ReadsPairsFlowsCountersAndNames) {
   EXPECT_EQ(store.duration(0), 10'000'000);
 }
 
+// PyTorch's profiler writes some ends of arrows before their beginnings: two launches at 1 and 2,
+// their kernels at 10 and 20, the second pair in the other order. An end at 5 has no beginning, and
+// one at 0 lies before the only beginning of its id.
+TEST_F(ChromeImport, JoinsArrowsInWhateverOrderTheyStand) {
+  const Store store = read(R"([
+    {"ph":"X","pid":1,"tid":1,"ts":1,"dur":0.5,"name":"cudaLaunchKernel","cat":"cuda_runtime"},
+    {"ph":"X","pid":1,"tid":1,"ts":2,"dur":0.5,"name":"cudaLaunchKernel","cat":"cuda_runtime"},
+    {"ph":"X","pid":0,"tid":7,"ts":10,"dur":5,"name":"gemm","cat":"kernel"},
+    {"ph":"X","pid":0,"tid":7,"ts":20,"dur":5,"name":"gemm","cat":"kernel"},
+    {"ph":"s","pid":1,"tid":1,"ts":1,"id":1,"cat":"ac2g"},
+    {"ph":"f","pid":0,"tid":7,"ts":10,"id":1,"cat":"ac2g","bp":"e"},
+    {"ph":"f","pid":0,"tid":7,"ts":20,"id":2,"cat":"ac2g","bp":"e"},
+    {"ph":"s","pid":1,"tid":1,"ts":2,"id":2,"cat":"ac2g"},
+    {"ph":"f","pid":0,"tid":7,"ts":5,"id":3,"cat":"ac2g","bp":"e"},
+    {"ph":"f","pid":0,"tid":7,"ts":0,"id":4,"cat":"ac2g","bp":"e"},
+    {"ph":"s","pid":1,"tid":1,"ts":2,"id":4,"cat":"ac2g"}])");
+  ASSERT_EQ(store.flows().size(), 2u);
+  for (const Flow& f : store.flows()) {
+    EXPECT_EQ(store.definition(f.from).op, "cudaLaunchKernel");
+    EXPECT_EQ(store.definition(f.to).op, "gemm");
+  }
+  EXPECT_EQ(store.warnings.size(), 1u);
+}
+
 TEST_F(ChromeImport, CountsWhatItLeavesOut) {
   const Store store = read(R"({"traceEvents":[7,
     {"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"good"},
