@@ -143,6 +143,11 @@ TEST_F(TimelineTest, SearchStepsThroughHitsAndAround) {
   EXPECT_EQ(session_.selected(), session_.hits().slices.back());
   timeline_->next_hit(1);
   EXPECT_EQ(session_.selected(), first);
+  // Forward from the first: the second, then the third.
+  for (std::size_t k = 1; k <= 2; ++k) {
+    timeline_->next_hit(1);
+    EXPECT_EQ(session_.selected(), session_.hits().slices[k]);
+  }
 }
 
 TEST_F(TimelineTest, GroupsFoldAndRegroup) {
