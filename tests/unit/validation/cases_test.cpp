@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -17,8 +18,8 @@ using ::testing::HasSubstr;
 
 fs::path written(const std::string& text) {
   static int files = 0;
-  const fs::path path =
-      fs::path(::testing::TempDir()) / ("case" + std::to_string(++files) + ".json");
+  const fs::path path = fs::path(::testing::TempDir()) / ("case" + std::to_string(::getpid()) +
+                                                          "_" + std::to_string(++files) + ".json");
   std::ofstream(path) << text;
   return path;
 }
