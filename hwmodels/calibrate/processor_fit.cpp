@@ -6,6 +6,7 @@
 #include <map>
 
 #include "sim/core/error.h"
+#include "sim/core/median.h"
 
 namespace gputwin {
 
@@ -15,12 +16,6 @@ constexpr std::size_t kFewestProducts = 8;  // rows of a layout, for four consta
 constexpr double kBinsPerOctave = 2.0;
 constexpr std::size_t kFewestOfFactor = 2;  // rows of a bin, or it says nothing
 constexpr double kNoPart = 1e9;             // GB/s: a part that takes no time
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 bool kept_out(const std::string& shape) {
   std::uint64_t hash = 1469598103934665603ull;  // FNV-1a

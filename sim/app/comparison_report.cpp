@@ -36,21 +36,7 @@ std::vector<std::size_t> by_change(const RunComparison& c) {
 }
 
 bool belongs(const OpTimes& op, TimePart part) {
-  if (part == TimePart::Wait) return op.wait_a + op.wait_b > 0;
-  switch (op.kind) {
-    case SliceKind::Gemm:
-    case SliceKind::Attention:
-    case SliceKind::Pointwise: return part == TimePart::Compute;
-    case SliceKind::Optimizer: return part == TimePart::Optimizer;
-    case SliceKind::TpComm: return part == TimePart::TpComm;
-    case SliceKind::DpComm: return part == TimePart::DpComm;
-    case SliceKind::PpComm: return part == TimePart::PpComm;
-    case SliceKind::OtherComm: return part == TimePart::OtherComm;
-    case SliceKind::Copy: return part == TimePart::Copy;
-    case SliceKind::Host:
-    case SliceKind::Other: break;
-  }
-  return part == TimePart::Host;
+  return part == TimePart::Wait ? op.wait_a + op.wait_b > 0 : part_of(op.kind) == part;
 }
 
 double change_of(const OpTimes& op, TimePart part) {

@@ -147,9 +147,7 @@ std::string result_json(const RunResult& result, const std::string& flops_conven
 
 void write_result_json(const std::filesystem::path& path, const RunResult& result,
                        const std::string& flops_convention) {
-  AtomicFile file(path);
-  file.write(result_json(result, flops_convention));
-  file.commit();
+  write_file(path, result_json(result, flops_convention));
 }
 
 }  // namespace gputwin

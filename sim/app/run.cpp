@@ -401,9 +401,7 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   if (auto* deadlock = std::get_if<Deadlock>(&executed)) return std::move(*deadlock);
   const bool cancelled = std::holds_alternative<Cancelled>(executed);
   if (!request.address_map.empty() && !cancelled) {
-    AtomicFile file(request.address_map);
-    file.write(address_map(prepared.plan, prepared.plan.programs.front()).svg);
-    file.commit();
+    write_file(request.address_map, address_map(prepared.plan, prepared.plan.programs.front()).svg);
   }
   // A trace that could not be written is the error to report; one of a cancelled run is dropped.
   if (!cancelled || trace.failed()) trace.close();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -167,48 +168,52 @@ class Search {
     }
   }
 
-  // Uneven stages for the best of each grid of degrees.
-  void balance() {
+  // Tries `change` on the best layout of each of `most` kinds; `kind` gives none for layouts that
+  // it does not suit. What comes out faster is found as well.
+  void vary(const char* what, std::size_t most,
+            const std::function<std::vector<std::int64_t>(const Layout&)>& kind,
+            const std::function<std::optional<Layout>(const Layout&)>& change) {
     std::set<std::vector<std::int64_t>> seen;
     std::vector<FoundLayout> more;
-    for (std::size_t i = 0; i < found_.size() && seen.size() < kToBalance; ++i) {
-      const Layout& l = found_[i].layout;
-      if (l.pp == 1 || l.vpp > 1) continue;
-      if (!seen.insert({l.tp, l.cp, l.ep, l.pp, l.dp, l.micro_batch}).second) continue;
-      if (!going_on("balancing stages", double(seen.size()) / kToBalance)) break;
-      const auto moved =
-          balanced(l, model_, scenario_.cluster, scenario_.job, topology_, costs_, estimator_);
-      if (!moved) continue;
-      const Outcome<Estimate> outcome = estimator_.estimate(*moved);
+    for (std::size_t i = 0; i < found_.size() && seen.size() < most; ++i) {
+      const std::vector<std::int64_t> its_kind = kind(found_[i].layout);
+      if (its_kind.empty() || !seen.insert(its_kind).second) continue;
+      if (!going_on(what, double(seen.size()) / static_cast<double>(most))) break;
+      const auto changed = change(found_[i].layout);
+      if (!changed) continue;
+      const Outcome<Estimate> outcome = estimator_.estimate(*changed);
       const auto* e = std::get_if<Estimate>(&outcome);
       if (e == nullptr || !e->fits() || e->iteration >= found_[i].closed_form) continue;
-      more.push_back({*moved, e->iteration, e->memory, {}, {}, {}});
+      more.push_back({*changed, e->iteration, e->memory, {}, {}, {}});
     }
     found_.insert(found_.end(), more.begin(), more.end());
     std::sort(found_.begin(), found_.end(), faster);
   }
 
+  // Uneven stages for the best of each grid of degrees.
+  void balance() {
+    vary(
+        "balancing stages", kToBalance,
+        [](const Layout& l) -> std::vector<std::int64_t> {
+          if (l.pp == 1 || l.vpp > 1) return {};
+          return {l.tp, l.cp, l.ep, l.pp, l.dp, l.micro_batch};
+        },
+        [&](const Layout& l) {
+          return balanced(l, model_, scenario_.cluster, scenario_.job, topology_, costs_,
+                          estimator_);
+        });
+  }
+
   // Fewer layers computed again for the best of each grid that recomputes them all, or parts of
   // them.
   void recompute_less() {
-    std::set<std::vector<std::int64_t>> seen;
-    std::vector<FoundLayout> more;
-    for (std::size_t i = 0; i < found_.size() && seen.size() < kToRecompute; ++i) {
-      const Layout& l = found_[i].layout;
-      if (l.recompute == Recompute::None || !l.stage_layers.empty()) continue;
-      if (!seen.insert({l.tp, l.cp, l.ep, l.pp, l.vpp, l.dp, l.micro_batch, l.zero, l.sp}).second) {
-        continue;
-      }
-      if (!going_on("recomputing less", double(seen.size()) / kToRecompute)) break;
-      const auto less = recomputed_as_needed(l, model_, estimator_);
-      if (!less) continue;
-      const Outcome<Estimate> outcome = estimator_.estimate(*less);
-      const auto* e = std::get_if<Estimate>(&outcome);
-      if (e == nullptr || e->iteration >= found_[i].closed_form) continue;
-      more.push_back({*less, e->iteration, e->memory, {}, {}, {}});
-    }
-    found_.insert(found_.end(), more.begin(), more.end());
-    std::sort(found_.begin(), found_.end(), faster);
+    vary(
+        "recomputing less", kToRecompute,
+        [](const Layout& l) -> std::vector<std::int64_t> {
+          if (l.recompute == Recompute::None || !l.stage_layers.empty()) return {};
+          return {l.tp, l.cp, l.ep, l.pp, l.vpp, l.dp, l.micro_batch, l.zero, l.sp};
+        },
+        [&](const Layout& l) { return recomputed_as_needed(l, model_, estimator_); });
   }
 
   void own_layout() {
@@ -413,10 +418,6 @@ class Search {
   std::vector<FoundLayout> found_;
   SearchResult result_;
 };
-
-}  // namespace
-
-namespace {
 
 // The scenario's passes as far as `layout` has them, offload by its name where that changed.
 Json passes_of(const Json& own, const Scenario& scenario, const Layout& layout) {

@@ -32,12 +32,6 @@ std::string now() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", seconds);
 }
 
-void write(const fs::path& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 std::string text_of(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw InputError(path.string(), "", "", "cannot be read", "name a trace or a log");
@@ -71,6 +65,12 @@ const char* factor_of(SliceKind kind) {
 bool is_trace(const fs::path& file) {
   const std::string name = file.filename().string();
   return name.ends_with(".gtr") || name.ends_with(".json") || name.ends_with(".json.gz");
+}
+
+const fs::path& checked(const fs::path& folder) {
+  if (fs::exists(folder / "history.jsonl")) return folder;
+  throw InputError(folder.string(), "", "", "holds no twin",
+                   "gputwin twin init " + folder.string() + " SCENARIO");
 }
 
 /// Links slower than predicted, and ranks slower than the others.
@@ -148,23 +148,10 @@ void Twin::init(const fs::path& folder, const Scenario& scenario) {
     throw InputError(folder.string(), "", "", "holds a twin already",
                      "gputwin twin status " + folder.string() + ", or name another folder");
   }
-  std::error_code failed;
-  fs::create_directories(folder, failed);
-  if (failed) throw InputError(folder.string(), "", "", "cannot be made: " + failed.message(), "");
-  write(folder / "scenario.json", Json::parse(scenario.resolved).dump(2) + "\n");
+  write_file(folder / "scenario.json", Json::parse(scenario.resolved).dump(2) + "\n");
   Journal history(folder / "history.jsonl");
   history.append({{"event", "init"}, {"gputwin_twin", 1}, {"at", now()}, {"job", scenario.name}});
 }
-
-namespace {
-
-const fs::path& checked(const fs::path& folder) {
-  if (fs::exists(folder / "history.jsonl")) return folder;
-  throw InputError(folder.string(), "", "", "holds no twin",
-                   "gputwin twin init " + folder.string() + " SCENARIO");
-}
-
-}  // namespace
 
 Twin::Twin(fs::path folder) : folder_(checked(folder)), history_(folder_ / "history.jsonl") {
   const bool ours = !history().empty() && history().front().value("gputwin_twin", 0) == 1;
@@ -195,9 +182,6 @@ Json Twin::predict(const std::vector<std::string>& sets) {
       load_scenario((folder_ / "scenario.json").string(), all, {data_directory() / "scenarios"});
   const std::string id = next_id("prediction", 'p');
   const fs::path into = folder_ / "predictions" / id;
-  std::error_code failed;
-  fs::create_directories(into, failed);
-  if (failed) throw InputError(into.string(), "", "", "cannot be made: " + failed.message(), "");
   RunRequest request;
   request.trace = into / "timeline.gtr";
   if (scenario.layout.ranks() <= 64) request.options.fold = Fold::Off;  // ranks are compared
@@ -207,7 +191,7 @@ Json Twin::predict(const std::vector<std::string>& sets) {
                      no->fix);
   }
   const RunResult& result = std::get<RunResult>(outcome);
-  write(into / "scenario.json", Json::parse(scenario.resolved).dump(2) + "\n");
+  write_file(into / "scenario.json", Json::parse(scenario.resolved).dump(2) + "\n");
   write_result_json(into / "result.json", result, describe(scenario).flops_convention);
   Json line{{"event", "prediction"},
             {"id", id},
@@ -241,13 +225,13 @@ std::vector<double> Twin::earlier_windows(const std::string& prediction) const {
   return windows;
 }
 
-Json Twin::observe_log(const fs::path& file, const Json&, const fs::path& into) {
+Json Twin::observe_log(const fs::path& file, const fs::path& into) {
   const std::vector<double> iterations = iterations_of_log(text_of(file));
   if (iterations.empty()) {
     throw InputError(file.string(), "", "", "tells no iteration of Megatron-LM",
                      "name a log with lines \"elapsed time per iteration (ms): …\", or a trace");
   }
-  write(into / "iterations.json", Json(iterations).dump() + "\n");
+  write_file(into / "iterations.json", Json(iterations).dump() + "\n");
   const std::vector<double> windows = windows_of(iterations);
   return {{"kind", "log"},
           {"iterations", iterations.size()},
@@ -265,8 +249,8 @@ Json Twin::observe_trace(const fs::path& file, const Json& prediction, const fs:
     throw InputError(file.string(), "", "", "holds no work of a device to compare",
                      "name a profile with kernels");
   }
-  write(into / "comparison.json", comparison_json(c, "prediction " + id, file.string()));
-  write(into / "comparison.html", comparison_page(c, "prediction " + id, file.string()));
+  write_file(into / "comparison.json", comparison_json(c, "prediction " + id, file.string()));
+  write_file(into / "comparison.html", comparison_page(c, "prediction " + id, file.string()));
   return {{"kind", "trace"},
           {"iterations", c.iterations_b},
           {"iteration_s", c.iteration_b},
@@ -281,12 +265,8 @@ Json Twin::observe(const fs::path& file, const std::string& of, bool learn) {
   const Json prediction = prediction_line(of);
   const std::string id = next_id("observation", 'o');
   const fs::path into = folder_ / "observations" / id;
-  text_of(file);  // an unreadable file leaves no folder
-  std::error_code failed;
-  fs::create_directories(into, failed);
-  if (failed) throw InputError(into.string(), "", "", "cannot be made: " + failed.message(), "");
   const Json seen =
-      is_trace(file) ? observe_trace(file, prediction, into) : observe_log(file, prediction, into);
+      is_trace(file) ? observe_trace(file, prediction, into) : observe_log(file, into);
   Json line{{"event", "observation"},
             {"id", id},
             {"at", now()},

@@ -58,8 +58,7 @@ class Twin {
   Json factors() const;
   const Json& prediction_line(const std::string& id) const;
   std::string next_id(const char* event, char letter) const;
-  Json observe_log(const std::filesystem::path& file, const Json& prediction,
-                   const std::filesystem::path& into);
+  Json observe_log(const std::filesystem::path& file, const std::filesystem::path& into);
   Json observe_trace(const std::filesystem::path& file, const Json& prediction,
                      const std::filesystem::path& into);
   std::vector<double> earlier_windows(const std::string& prediction) const;

@@ -54,12 +54,6 @@ std::string table_names(const std::vector<std::string>& files) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-void write_whole(const std::string& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 std::string today() {
   const std::time_t now = std::time(nullptr);
   char text[16];
@@ -84,22 +78,22 @@ int calibrate_all(const Options& o) {
     }
   }
   for (const auto& [name, text] : fit_collectives(samples)) {
-    write_whole((folder / "collectives" / (name + ".json")).string(), text);
+    write_file((folder / "collectives" / (name + ".json")).string(), text);
   }
   const GemmFit gemms = fit_gemms(samples, devices);
   for (const auto& [name, residual] : gemms.corrections) {
-    write_whole((folder / "residuals" / (name + ".json")).string(), residual_text(residual));
+    write_file((folder / "residuals" / (name + ".json")).string(), residual_text(residual));
   }
   std::map<std::string, std::vector<FamilyFit>> fits = gemms.devices;
   for (const LibraryFit& fit : fit_libraries(samples, devices)) {
     for (const auto& [name, residual] : fit.corrections) {
-      write_whole((folder / "residuals" / (name + ".json")).string(), residual_text(residual));
+      write_file((folder / "residuals" / (name + ".json")).string(), residual_text(residual));
     }
     for (const auto& [device, family] : fit.devices) fits[device].push_back(family);
   }
   for (const auto& [device, families] : fits) {
     const std::filesystem::path path = folder / "devices" / (device + ".json");
-    write_whole(path.string(), calibrated_device(path, families, device));
+    write_file(path.string(), calibrated_device(path, families, device));
     fmt::print("{}\n", model_card(device, families, table_names(o.files), today()));
   }
   return kDone;
@@ -145,8 +139,8 @@ int calibrate(const Options& o) {
                      "give tables that name this device; spellings: hwmodels/device_aliases.json");
   }
   const std::string card = model_card(device.name, fits, table_names(o.files), today());
-  if (!o.out.empty()) write_whole(o.out, calibrated_device(start, fits, device.name));
-  if (!o.card.empty()) write_whole(o.card, card);
+  if (!o.out.empty()) write_file(o.out, calibrated_device(start, fits, device.name));
+  if (!o.card.empty()) write_file(o.card, card);
   fmt::print("{}", card);
   return kDone;
 }

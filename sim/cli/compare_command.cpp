@@ -73,12 +73,6 @@ Store run_of(const std::string& name) {
   return simulated(name);
 }
 
-void write(const fs::path& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 int compare(const Options& o) {
   const Store a = run_of(o.a), b = run_of(o.b);
   const RunComparison c = compare_runs(a, b);
@@ -88,8 +82,8 @@ int compare(const Options& o) {
   }
   if (!o.out.empty()) {
     const fs::path folder = o.out;
-    write(folder / "comparison.json", comparison_json(c, o.a, o.b));
-    write(folder / "comparison.html", comparison_page(c, o.a, o.b));
+    write_file(folder / "comparison.json", comparison_json(c, o.a, o.b));
+    write_file(folder / "comparison.html", comparison_page(c, o.a, o.b));
     const Store both = joint_store(a, b);
     write_gtr(both, folder / "both.gtr");
     write_chrome(both, folder / "both.json.gz");

@@ -95,11 +95,7 @@ Imported import_file(const Options& o) {
 
 int import_and_write(const Options& o) {
   const Imported made = import_file(o);
-  if (!o.out.empty()) {
-    AtomicFile file(o.out);
-    file.write(made.text);
-    file.commit();
-  }
+  if (!o.out.empty()) write_file(o.out, made.text);
   if (o.json) {
     nlohmann::ordered_json report{{"kind", o.kind}, {"file", o.file}, {"notes", made.notes}};
     if (!o.out.empty()) {

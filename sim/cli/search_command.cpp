@@ -49,18 +49,13 @@ class Steps {
 
 void write_scenarios(const Options& o, const Scenario& scenario, const SearchResult& result) {
   const std::filesystem::path folder = o.out;
-  const auto write = [](const std::filesystem::path& path, const std::string& text) {
-    AtomicFile file(path);
-    file.write(text);
-    file.commit();
-  };
   int rank = 0;
   for (const FoundLayout& f : result.best) {
     if (!f.simulated) continue;
     const std::string name = fmt::format("{}__rank{}", scenario.name, ++rank);
-    write(folder / (name + ".json"), scenario_with(scenario, f.layout, name));
+    write_file(folder / (name + ".json"), scenario_with(scenario, f.layout, name));
   }
-  write(folder / "search.json", search_json(result, scenario));
+  write_file(folder / "search.json", search_json(result, scenario));
 }
 
 int print_infeasible(const Infeasible& no) {

@@ -35,12 +35,6 @@ volatile std::sig_atomic_t interrupted = 0;
 
 void on_interrupt(int) { interrupted = 1; }
 
-void write_file(const fs::path& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 std::size_t count(const SweepRows& rows, const std::string& status) {
   return static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [&](const auto& row) {
     return (row ? row->at("status").template get<std::string>() : "not run") == status;

@@ -52,12 +52,6 @@ convergence::Experiment experiment_of(const Options& o) {
   return e;
 }
 
-void write(const std::filesystem::path& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 int validate_convergence(const Options& o) {
   const convergence::Experiment e = experiment_of(o);
   std::signal(SIGINT, on_interrupt);
@@ -76,8 +70,8 @@ int validate_convergence(const Options& o) {
   const bool complete = static_cast<double>(curves.size()) == runs;
   if (!o.out.empty() && !curves.empty()) {
     std::filesystem::create_directories(o.out);
-    write(std::filesystem::path(o.out) / "convergence.json", convergence_json(e, curves));
-    write(std::filesystem::path(o.out) / "convergence.svg", convergence_svg(e, curves));
+    write_file(std::filesystem::path(o.out) / "convergence.json", convergence_json(e, curves));
+    write_file(std::filesystem::path(o.out) / "convergence.svg", convergence_svg(e, curves));
   }
   if (!curves.empty()) {
     fmt::print("{}", o.json ? convergence_json(e, curves) : convergence_table(e, curves));

@@ -26,6 +26,18 @@ enum class Part : std::uint8_t {
   Host
 };
 inline constexpr std::size_t kParts = 10;
+
+/// The part of communication in a domain that nothing hides.
+constexpr Part exposed(Domain domain) {
+  switch (domain) {
+    case Domain::Tp: return Part::ExposedTp;
+    case Domain::Dp: return Part::ExposedDp;
+    case Domain::Pp: return Part::ExposedPp;
+    case Domain::Ep: return Part::ExposedEp;
+    case Domain::Cp: return Part::ExposedCp;
+  }
+  return Part::Bubble;
+}
 using Breakdown = std::array<Ps, kParts>;  // indexed by Part
 
 struct EngineStats {

@@ -9,17 +9,6 @@
 namespace gputwin::engine {
 namespace {
 
-Part exposed(Domain domain) {
-  switch (domain) {
-    case Domain::Tp: return Part::ExposedTp;
-    case Domain::Dp: return Part::ExposedDp;
-    case Domain::Pp: return Part::ExposedPp;
-    case Domain::Ep: return Part::ExposedEp;
-    case Domain::Cp: return Part::ExposedCp;
-  }
-  return Part::Bubble;
-}
-
 bool is_pair(Kind kind) { return kind == Kind::Send || kind == Kind::Recv; }
 
 /// One Record of the program, with all that its slot needs to know.

@@ -81,4 +81,10 @@ void AtomicFile::fail(std::string_view problem) const {
                    "name a file in a folder that you may write to");
 }
 
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
 }  // namespace gputwin

@@ -31,4 +31,7 @@ class AtomicFile {
   std::unique_ptr<Stream> stream_;
 };
 
+/// Puts `text` under the name `path`, as AtomicFile does.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
 }  // namespace gputwin

@@ -27,10 +27,6 @@ std::string_view label(TimePart part) {
   return "";
 }
 
-namespace {
-
-constexpr double kSecond = 1e-12;  // of a picosecond
-
 TimePart part_of(SliceKind kind) {
   switch (kind) {
     case SliceKind::Gemm:
@@ -47,6 +43,10 @@ TimePart part_of(SliceKind kind) {
   }
   return TimePart::Host;
 }
+
+namespace {
+
+constexpr double kSecond = 1e-12;  // of a picosecond
 
 /// The host of a profile at work: an operator or a call of CUDA, but for one that waits.
 bool prepares(const Definition& d) {

@@ -30,6 +30,8 @@ enum class TimePart : std::uint8_t {
 inline constexpr std::size_t kTimeParts = 10;
 /// "compute", "exposed tp communication", …
 std::string_view label(TimePart part);
+/// The part that an operation of this kind counts for; not Wait nor Bubble.
+TimePart part_of(SliceKind kind);
 using PartTimes = std::array<double, kTimeParts>;  // seconds per iteration, by TimePart
 
 struct RankTimes {

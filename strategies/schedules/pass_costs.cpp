@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "sim/core/median.h"
+
 namespace gputwin {
 namespace {
 
@@ -17,12 +19,6 @@ double seconds(const Plan& plan, const std::vector<Segment>& segments, const Cos
     }
   }
   return sum;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 GpuId first_gpu(const Layout& layout, std::int32_t stage) {

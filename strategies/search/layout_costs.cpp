@@ -23,12 +23,6 @@ ChunkKind kind_of(const Layout& l, std::int32_t chunk) {
   return chunk == l.chunks() - 1 ? ChunkKind::Last : ChunkKind::Middle;
 }
 
-ChunkKind kind_of_stage(const Layout& l, std::int32_t stage) {
-  if (l.pp == 1) return ChunkKind::Only;
-  if (stage == 0) return ChunkKind::First;
-  return stage == l.pp - 1 ? ChunkKind::Last : ChunkKind::Middle;
-}
-
 // A chunk as it runs: its first `recompute_layers` layers recomputed with Block.
 ChunkFigures figures(const Layout& layout, const Tables& tables, std::uint32_t device,
                      std::int32_t chunk, std::int32_t layers) {
@@ -357,6 +351,12 @@ double pipeline_time(const Layout& l, const std::vector<StageTimes>& stages, dou
 }
 
 }  // namespace
+
+ChunkKind kind_of_stage(const Layout& l, std::int32_t stage) {
+  if (l.pp == 1) return ChunkKind::Only;
+  if (stage == 0) return ChunkKind::First;
+  return stage == l.pp - 1 ? ChunkKind::Last : ChunkKind::Middle;
+}
 
 GridCosts grid_costs(const Probed& probed, const Layout& layout, const Tables& tables,
                      Prices& prices) {

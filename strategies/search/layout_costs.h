@@ -8,6 +8,9 @@
 
 namespace gputwin {
 
+/// What a stage holds besides its layers.
+ChunkKind kind_of_stage(const Layout& layout, std::int32_t stage);
+
 /// Chunk tables by device kind, without and with full recomputation (equal but for Block).
 struct Tables {
   std::vector<const ChunkTable*> plain, full;

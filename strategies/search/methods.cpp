@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "strategies/search/layout_costs.h"
+
 namespace gputwin {
 namespace {
 
@@ -63,12 +65,6 @@ double rate(const NodeType& type, bool in_node) {
                                             : type.intra.per_gpu.value * type.intra.efficiency;
 }
 
-ChunkKind kind_of(const Layout& l, std::int32_t stage) {
-  if (l.pp == 1) return ChunkKind::Only;
-  if (stage == 0) return ChunkKind::First;
-  return stage == l.pp - 1 ? ChunkKind::Last : ChunkKind::Middle;
-}
-
 }  // namespace
 
 std::span<const Method> methods() { return kMethods; }
@@ -81,7 +77,7 @@ double amp_seconds(const Layout& l, const MethodWorld& world) {
   const bool one_node = l.ranks() <= node.gpus;
   double sum = 0, most = 0, reduction = 0, message = 0;
   for (std::int32_t s = 0; s < l.pp; ++s) {
-    const ChunkFigures f = table.of(kind_of(l, s), layers[static_cast<std::size_t>(s)]);
+    const ChunkFigures f = table.of(kind_of_stage(l, s), layers[static_cast<std::size_t>(s)]);
     sum += f.forward + f.backward;
     most = std::max(most, f.forward + f.backward);
     if (l.dp == 1) continue;

@@ -9,6 +9,7 @@
 
 #include "sim/app/data_directory.h"
 #include "sim/app/run.h"
+#include "sim/core/median.h"
 
 namespace gputwin::probes {
 
@@ -91,13 +92,6 @@ HostRun run_on_host(const Plan& plan, const executors::HostOptions& options) {
   for (const Ps t : executor.values().iterations) run.iterations_s.push_back(to_seconds(t).value);
   run.loss = executor.values().loss;
   return run;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 namespace {

@@ -59,6 +59,4 @@ HostRun run_on_host(const Plan& plan, const executors::HostOptions& options);
 /// one stream are in order.
 std::vector<double> call_medians(const Plan& plan, const HostRun& run);
 
-double median(std::vector<double> values);
-
 }  // namespace gputwin::probes

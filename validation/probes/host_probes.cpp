@@ -11,6 +11,7 @@
 #include "hwmodels/kernels/memory_bound.h"
 #include "hwmodels/processor/processor.h"
 #include "sim/core/error.h"
+#include "sim/core/median.h"
 #include "sim/core/plan_text.h"
 #include "sim/core/spelling.h"
 #include "validation/probes/host_job.h"

@@ -11,6 +11,7 @@
 
 #include "hwmodels/processor/processor.h"
 #include "sim/core/error.h"
+#include "sim/core/median.h"
 #include "sim/core/spelling.h"
 #include "sim/engine/simgrid_executor.h"
 

@@ -302,9 +302,7 @@ Json read_stack(const std::filesystem::path& path) {
 }
 
 void write_json(const std::filesystem::path& path, const Json& json) {
-  AtomicFile file(path);
-  file.write(json.dump(1) + "\n");
-  file.commit();
+  write_file(path, json.dump(1) + "\n");
 }
 
 }  // namespace

@@ -16,19 +16,6 @@ std::int64_t stays(const Buffer& buffer, const Program& program) {
   return buffer.framed ? std::int64_t{program.frames} : 1;
 }
 
-/// The world of the interpreter, for initial values and the read-out.
-interpreted::World initial_world(const Plan& plan, const InterpretOptions& options) {
-  interpreted::World world{plan, options, {}, {}, {}};
-  for (std::uint32_t r = 0; r < plan.ranks.size(); ++r) {
-    interpreted::RankState rank;
-    rank.id = RankId(r);
-    world.ranks.push_back(std::move(rank));
-  }
-  interpreted::set_initial_values(world);
-  interpreted::share_out_norm(world);
-  return world;
-}
-
 View whole(const Plan& plan, BufferId id) {
   const Buffer& buffer = plan.buffers[id.value];
   const std::int64_t elements = buffer.bytes.value * 8 / bits(buffer.dtype);
@@ -56,7 +43,7 @@ void read_back(interpreted::RankState& rank, const Plan& plan, const HostWalker&
 /// Everything that threads of a run touch. If one of them never returns it must stay.
 struct Session {
   Session(const Plan& given, const HostOptions& asked)
-      : plan(given), options(asked), world(initial_world(plan, options.values)) {
+      : plan(given), options(asked), world(interpreted::initial_world(plan, options.values)) {
     for (const interpreted::RankState& rank : world.ranks) {
       devices.push_back(std::make_unique<HostDevice>(machine, rank.id));
       streams += devices.back()->threads();

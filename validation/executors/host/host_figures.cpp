@@ -6,17 +6,6 @@ namespace gputwin::executors {
 
 namespace {
 
-Part exposed(Domain domain) {
-  switch (domain) {
-    case Domain::Tp: return Part::ExposedTp;
-    case Domain::Dp: return Part::ExposedDp;
-    case Domain::Pp: return Part::ExposedPp;
-    case Domain::Ep: return Part::ExposedEp;
-    case Domain::Cp: return Part::ExposedCp;
-  }
-  return Part::Bubble;
-}
-
 Part part_of(const Plan& plan, const Ran& ran) {
   const Instruction& i = *ran.instruction;
   const Program& program = plan.program_of(ran.rank);

@@ -303,16 +303,8 @@ void drop_counted_elsewhere(const interpreted::RankState& rank, const View& view
 void by_definition(const interpreted::World& world, const interpreted::RankState& rank,
                    const Op& op, const HostTask& task) {
   constexpr double kSingle = 1e-3;  // log-sum-exps were rounded to the format they are kept in
-  interpreted::Work work{.op = op,
-                         .reads = {},
-                         .writes = {},
-                         .member = world.member(rank, op.slot),
-                         .members = world.members(rank, op.slot),
-                         .step = task.body + 1,
-                         .options = world.options,
-                         .cp_member = world.member(rank, op.cp_slot),
-                         .cp_members = world.members(rank, op.cp_slot),
-                         .log_sum_tolerance = kSingle};
+  interpreted::Work work = interpreted::work_of(world, rank, op, task.body);
+  work.log_sum_tolerance = kSingle;
   for (const HostOperand& read : task.reads) work.reads.push_back(load<double>(read));
   for (std::size_t k = 0; k < task.writes.size(); ++k) {
     const HostOperand& write = task.writes[k];

@@ -407,15 +407,7 @@ class Machine {
   }
   void run_kernel(const RankState& rank, const Item& item) const {
     const Op& op = world_.plan.call(item.instruction).op;
-    Work work{.op = op,
-              .reads = {},
-              .writes = {},
-              .member = world_.member(rank, op.slot),
-              .members = world_.members(rank, op.slot),
-              .step = item.body + 1,
-              .options = world_.options,
-              .cp_member = world_.member(rank, op.cp_slot),
-              .cp_members = world_.members(rank, op.cp_slot)};
+    Work work = work_of(world_, rank, op, item.body);
     for (const Operand& read : item.reads) work.reads.push_back(load(rank, item.instruction, read));
     for (std::size_t k = 0; k < item.writes.size(); ++k) {
       const Operand& write = item.writes[k];
@@ -517,14 +509,7 @@ class Machine {
 }  // namespace interpreted
 
 Results interpret(const Plan& plan, const InterpretOptions& options) {
-  interpreted::World world{plan, options, {}, {}, {}};
-  for (std::uint32_t r = 0; r < plan.ranks.size(); ++r) {
-    interpreted::RankState rank;
-    rank.id = RankId(r);
-    world.ranks.push_back(std::move(rank));
-  }
-  interpreted::set_initial_values(world);
-  interpreted::share_out_norm(world);
+  interpreted::World world = interpreted::initial_world(plan, options);
   interpreted::Machine(world).run();
   return interpreted::read_out(world);
 }

@@ -141,6 +141,8 @@ struct World {
   std::string describe(const RankState& rank, const Instruction& instruction) const;
 };
 
+/// Every rank of `plan` before its prologue, its persistent buffers filled. Both must outlive it.
+World initial_world(const Plan& plan, const InterpretOptions& options);
 /// Creates persistent buffers and fills them: seeds, inputs, parameters, then the optimizer's
 /// copies.
 void set_initial_values(World& world);
@@ -163,6 +165,9 @@ struct Work {
   std::int64_t cp_member = 0, cp_members = 1;  // in op.cp_slot
   double log_sum_tolerance = 1e-9;             // of the sums that FlashBackward is given
 };
+
+/// `op` as a task of `rank` in a body (-1: the prologue), without its operands.
+Work work_of(const World& world, const RankState& rank, const Op& op, int body);
 
 /// Where row `row` of a sample stands in its sequence, on member `member` of `members`
 /// context-parallel ranks that hold `rows` tokens of every sample each.

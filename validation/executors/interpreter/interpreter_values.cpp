@@ -453,5 +453,29 @@ Results read_out(const World& world) {
   return results;
 }
 
+World initial_world(const Plan& plan, const InterpretOptions& options) {
+  World world{plan, options, {}, {}, {}};
+  for (std::uint32_t r = 0; r < plan.ranks.size(); ++r) {
+    RankState rank;
+    rank.id = RankId(r);
+    world.ranks.push_back(std::move(rank));
+  }
+  set_initial_values(world);
+  share_out_norm(world);
+  return world;
+}
+
+Work work_of(const World& world, const RankState& rank, const Op& op, int body) {
+  return {.op = op,
+          .reads = {},
+          .writes = {},
+          .member = world.member(rank, op.slot),
+          .members = world.members(rank, op.slot),
+          .step = body + 1,
+          .options = world.options,
+          .cp_member = world.member(rank, op.cp_slot),
+          .cp_members = world.members(rank, op.cp_slot)};
+}
+
 }  // namespace interpreted
 }  // namespace gputwin
