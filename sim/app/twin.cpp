@@ -14,6 +14,7 @@
 #include "sim/app/describe.h"
 #include "sim/app/result_json.h"
 #include "sim/app/run.h"
+#include "sim/app/training_log.h"
 #include "sim/core/error.h"
 #include "sim/trace/atomic_file.h"
 #include "sim/trace/chrome_import.h"
@@ -67,10 +68,14 @@ bool is_trace(const fs::path& file) {
   return name.ends_with(".gtr") || name.ends_with(".json") || name.ends_with(".json.gz");
 }
 
-const fs::path& checked(const fs::path& folder) {
-  if (fs::exists(folder / "history.jsonl")) return folder;
+[[noreturn]] void no_twin(const fs::path& folder) {
   throw InputError(folder.string(), "", "", "holds no twin",
                    "gputwin twin init " + folder.string() + " SCENARIO");
+}
+
+const fs::path& checked(const fs::path& folder) {
+  if (!fs::exists(folder / "history.jsonl")) no_twin(folder);
+  return folder;
 }
 
 /// Links slower than predicted, and ranks slower than the others.
@@ -109,21 +114,6 @@ Json learned(const RunComparison& c) {
 
 }  // namespace
 
-std::vector<double> iterations_of_log(const std::string& text) {
-  constexpr std::string_view kKey = "elapsed time per iteration (ms):";
-  std::vector<double> seconds;
-  for (std::size_t at = 0; (at = text.find(kKey, at)) != std::string::npos;) {
-    at += kKey.size();
-    const std::size_t end = text.find_first_of("|\n", at);
-    if (end == std::string::npos || text[end] == '\n') continue;  // cut off
-    const std::string number = text.substr(at, end - at);
-    char* rest = nullptr;
-    const double ms = std::strtod(number.c_str(), &rest);
-    if (rest != number.c_str() && ms > 0) seconds.push_back(1e-3 * ms);
-  }
-  return seconds;
-}
-
 std::vector<double> windows_of(const std::vector<double>& iterations) {
   std::vector<double> windows;
   for (std::size_t i = iterations.size() > 1 ? 1 : 0; i < iterations.size();
@@ -144,17 +134,18 @@ bool drifted(const std::vector<double>& windows, double low, double high) {
 }
 
 void Twin::init(const fs::path& folder, const Scenario& scenario) {
-  if (fs::exists(folder / "history.jsonl")) {
+  Journal history(folder / "history.jsonl");  // an empty one is of an init that was cut short
+  if (!history.lines().empty()) {
     throw InputError(folder.string(), "", "", "holds a twin already",
                      "gputwin twin status " + folder.string() + ", or name another folder");
   }
   write_file(folder / "scenario.json", Json::parse(scenario.resolved).dump(2) + "\n");
-  Journal history(folder / "history.jsonl");
   history.append({{"event", "init"}, {"gputwin_twin", 1}, {"at", now()}, {"job", scenario.name}});
 }
 
 Twin::Twin(fs::path folder) : folder_(checked(folder)), history_(folder_ / "history.jsonl") {
-  const bool ours = !history().empty() && history().front().value("gputwin_twin", 0) == 1;
+  if (history().empty()) no_twin(folder_);
+  const bool ours = history().front().value("gputwin_twin", 0) == 1;
   if (!ours) history_.fail("line 1", "is not the beginning of a twin's history", "restore it");
 }
 
@@ -170,6 +161,14 @@ Json Twin::factors() const {
     if (line.contains("factors_learned")) factors = line["factors_learned"];
   }
   return factors;
+}
+
+Json Twin::standing_alerts() const {
+  Json alerts = Json::array();
+  for (const Json& line : history()) {
+    if (line.value("event", "") == "observation") alerts = line["alerts"];
+  }
+  return alerts;
 }
 
 Json Twin::predict(const std::vector<std::string>& sets) {
@@ -225,11 +224,19 @@ std::vector<double> Twin::earlier_windows(const std::string& prediction) const {
   return windows;
 }
 
-Json Twin::observe_log(const fs::path& file, const fs::path& into) {
-  const std::vector<double> iterations = iterations_of_log(text_of(file));
+Json Twin::observe_log(const fs::path& file, const Json& prediction, const fs::path& into) {
+  const std::string id = prediction["id"];
+  const Scenario s = load_scenario((folder_ / "predictions" / id / "scenario.json").string(), {},
+                                   {data_directory() / "scenarios"});
+  const auto samples = static_cast<double>(s.job.global_batch);
+  const double tokens = samples * static_cast<double>(s.job.sequence) / s.layout.ranks();
+  const std::vector<double> iterations =
+      iterations_of_log(text_of(file), {.samples = samples, .tokens_per_gpu = tokens});
   if (iterations.empty()) {
-    throw InputError(file.string(), "", "", "tells no iteration of Megatron-LM",
-                     "name a log with lines \"elapsed time per iteration (ms): …\", or a trace");
+    throw InputError(file.string(), "", "", "tells no iteration",
+                     "name a log of Megatron-LM (lines \"elapsed time per iteration (ms): …\"), "
+                     "DeepSpeed (\"iter time (s): …\", \"CurrSamplesPerSec=…\") or torchtitan "
+                     "(\"tps: …\"), or a trace");
   }
   write_file(into / "iterations.json", Json(iterations).dump() + "\n");
   const std::vector<double> windows = windows_of(iterations);
@@ -266,7 +273,7 @@ Json Twin::observe(const fs::path& file, const std::string& of, bool learn) {
   const std::string id = next_id("observation", 'o');
   const fs::path into = folder_ / "observations" / id;
   const Json seen =
-      is_trace(file) ? observe_trace(file, prediction, into) : observe_log(file, into);
+      is_trace(file) ? observe_trace(file, prediction, into) : observe_log(file, prediction, into);
   Json line{{"event", "observation"},
             {"id", id},
             {"at", now()},

@@ -26,10 +26,6 @@ inline constexpr int kDriftWindows = 3;
 inline constexpr double kSlowLinks = 0.8;
 inline constexpr std::size_t kIterationsOfWindow = 10;
 
-/// Seconds of the iterations that a log of Megatron-LM tells ("elapsed time per iteration (ms):
-/// 1453.2"), in order. Lines without it are passed over; so is a line that is cut off.
-std::vector<double> iterations_of_log(const std::string& text);
-
 /// Medians of windows of kIterationsOfWindow iterations, the first iteration left out as warm-up if
 /// there are more; a shorter last window counts from three iterations on.
 std::vector<double> windows_of(const std::vector<double>& iterations);
@@ -41,7 +37,8 @@ class Twin {
  public:
   using Json = Journal::Json;
 
-  /// Makes the folder. InputError if it holds a twin already.
+  /// Makes the folder. InputError if it holds a twin already; one that was being made when the
+  /// process was killed is made anew.
   static void init(const std::filesystem::path& folder, const Scenario& scenario);
   /// Opens it; InputError if it is none.
   explicit Twin(std::filesystem::path folder);
@@ -53,12 +50,15 @@ class Twin {
   Json observe(const std::filesystem::path& file, const std::string& prediction, bool learn);
 
   const std::vector<Json>& history() const { return history_.lines(); }
+  /// Those of the latest observation; empty if there is none.
+  Json standing_alerts() const;
 
  private:
   Json factors() const;
   const Json& prediction_line(const std::string& id) const;
   std::string next_id(const char* event, char letter) const;
-  Json observe_log(const std::filesystem::path& file, const std::filesystem::path& into);
+  Json observe_log(const std::filesystem::path& file, const Json& prediction,
+                   const std::filesystem::path& into);
   Json observe_trace(const std::filesystem::path& file, const Json& prediction,
                      const std::filesystem::path& into);
   std::vector<double> earlier_windows(const std::string& prediction) const;

@@ -519,7 +519,9 @@ bool parse_microseconds(std::string_view text, std::int64_t base_us, Ps& out) {
 
 Store import_chrome(const std::filesystem::path& path) {
   std::string text = read_text(path);
+  const std::uint64_t bytes = text.size();
   Store store = Importer(path.string()).run(std::move(text));
+  store.text_bytes = bytes;
   store.origin = path.string();
   return store;
 }

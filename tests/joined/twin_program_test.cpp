@@ -117,8 +117,75 @@ TEST(Twin, KeepsPredictionsAndSeesDrift) {
   EXPECT_EQ(slow.exit_code, 1) << slow.text;
   EXPECT_THAT(slow.text, HasSubstr("drift: the last 3 windows lie above"));
   const ProgramOutput status = gputwin("twin status " + twin.quoted);
-  EXPECT_EQ(status.exit_code, 0);
+  EXPECT_EQ(status.exit_code, 1);  // the alert stands until a run is observed without one
   EXPECT_THAT(status.text, HasSubstr("o2"));
+}
+
+// Alerts stand by the latest observation: none before the first, none after a calm one.
+TEST(Twin, StatusFailsWhileAnAlertStands) {
+  const TwinFolder twin;
+  ASSERT_EQ(gputwin("twin init " + twin.quoted + " " + kRun).exit_code, 0);
+  const json predicted = json::parse(gputwin("twin predict " + twin.quoted + " --json").text);
+  EXPECT_EQ(gputwin("twin status " + twin.quoted).exit_code, 0);
+  const double seconds = predicted["iteration_s"];
+  const fs::path log = twin.scratch.path() / "run.log";
+  for (const double factor : {2.0, 1.0}) {
+    std::ofstream(log) << log_of(31, factor * 1e3 * seconds);
+    gputwin("twin observe " + twin.quoted + " '" + log.string() + "'");
+    EXPECT_EQ(gputwin("twin status " + twin.quoted).exit_code, factor > 1 ? 1 : 0);
+    EXPECT_EQ(gputwin("twin status " + twin.quoted + " --json").exit_code, factor > 1 ? 1 : 0);
+  }
+}
+
+// A log of torchtitan tells tokens per second and GPU: of the job's batch, sequence and GPUs.
+TEST(Twin, ReadsRatesOfALog) {
+  const TwinFolder twin;
+  const json made = json::parse(gputwin("twin init " + twin.quoted + " " + kRun + " --json").text);
+  EXPECT_EQ(made["job"], kRun);
+  ASSERT_EQ(gputwin("twin predict " + twin.quoted).exit_code, 0);
+  const json scenario = read_json(fs::path(twin.path) / "predictions/p1/scenario.json");
+  const double tokens =
+      scenario["job"]["global_batch"].get<double>() * scenario["job"]["sequence"].get<double>();
+  const fs::path log = twin.scratch.path() / "titan.log";
+  const auto rate = static_cast<long>(tokens / 8 / 2.0);  // 8 GPUs, 2 s
+  std::ofstream(log) << "step:  1  loss: 12.0  memory: 1GiB(1%)  tps: " << rate << "  mfu: 30%\n"
+                     << "step: 10  loss: 11.0  memory: 1GiB(1%)  tps: " << rate << "  mfu: 30%\n";
+  const json line =
+      json::parse(gputwin("twin observe " + twin.quoted + " '" + log.string() + "' --json").text);
+  EXPECT_NEAR(line["iteration_s"].get<double>(), 2.0, 1e-2);
+}
+
+// Killed between any two steps of its making, the folder is no twin yet and can be made again.
+TEST(Twin, IsMadeAgainWhereItsMakingWasCutShort) {
+  const TwinFolder twin;
+  fs::create_directories(twin.path);
+  for (const char* left : {"scenario.json", "history.jsonl"}) {
+    std::ofstream(fs::path(twin.path) / left) << (left[0] == 's' ? "{}" : "");
+    for (const char* command : {"status", "predict"}) {
+      const ProgramOutput none = gputwin(std::string("twin ") + command + " " + twin.quoted);
+      EXPECT_EQ(none.exit_code, 2) << left;
+      EXPECT_THAT(none.text, HasSubstr("gputwin twin init"));
+    }
+  }
+  std::ofstream(fs::path(twin.path) / "history.jsonl") << R"({"event":"init","gpu)";  // torn
+  EXPECT_EQ(gputwin("twin init " + twin.quoted + " " + kRun).exit_code, 0);
+  EXPECT_EQ(gputwin("twin predict " + twin.quoted).exit_code, 0);
+  EXPECT_EQ(gputwin("twin init " + twin.quoted + " " + kRun).exit_code, 2);
+}
+
+// A trace that is cut off is no observation: nothing is left of it.
+TEST(Twin, KeepsNothingOfATraceThatIsCutOff) {
+  const TwinFolder twin;
+  ASSERT_EQ(gputwin("twin init " + twin.quoted + " " + kRun).exit_code, 0);
+  ASSERT_EQ(gputwin("twin predict " + twin.quoted).exit_code, 0);
+  const fs::path cut = twin.scratch.path() / "cut.gtr";
+  fs::copy_file(fs::path(twin.path) / "predictions/p1/timeline.gtr", cut);
+  fs::resize_file(cut, fs::file_size(cut) / 2);
+  const ProgramOutput out = gputwin("twin observe " + twin.quoted + " '" + cut.string() + "'");
+  EXPECT_EQ(out.exit_code, 2) << out.text;
+  EXPECT_THAT(out.text, HasSubstr("cut.gtr"));
+  EXPECT_FALSE(fs::exists(fs::path(twin.path) / "observations"));
+  EXPECT_EQ(json::parse(gputwin("twin status " + twin.quoted + " --json").text).size(), 2u);
 }
 
 // A measured trace in which products take twice as long: learned, the next prediction takes as long

@@ -30,5 +30,29 @@ TEST(SliceKindOfKernels, ReadsWholeWords) {
   }
 }
 
+// Ranges around others are no work, whatever work their name speaks of, on whatever track.
+TEST(SliceKindOfRanges, IsNoWork) {
+  for (const char* category : {"gpu_user_annotation", "user_annotation", "cuda_profiler_range"}) {
+    for (const char* name : {"Optimizer.step#Adam.step", "nccl:all_reduce", "ampere_sgemm",
+                             "Memcpy HtoD", "flash_attention"}) {
+      EXPECT_EQ(label(slice_kind(name, category, "stream 7")), label(SliceKind::Other))
+          << category << " " << name;
+    }
+  }
+}
+
+// Categories as CUPTI's own export spells them: what copies, calls or waits is no kernel.
+TEST(SliceKindOfCupti, FollowsTheCategory) {
+  const std::pair<const char*, SliceKind> kCategories[] = {
+      {"kernel", SliceKind::Gemm},           {"concurrent_kernel", SliceKind::Gemm},
+      {"memcpy", SliceKind::Copy},           {"memset", SliceKind::Copy},
+      {"runtime", SliceKind::Host},          {"driver", SliceKind::Host},
+      {"synchronization", SliceKind::Other}, {"overhead", SliceKind::Other}};
+  for (const auto& [category, kind] : kCategories) {
+    EXPECT_EQ(label(slice_kind("volta_sgemm_128x64", category, "stream 7")), label(kind))
+        << category;
+  }
+}
+
 }  // namespace
 }  // namespace gputwin
