@@ -14,7 +14,6 @@
 #include "sim/app/describe.h"
 #include "sim/app/result_json.h"
 #include "sim/app/run.h"
-#include "sim/app/training_log.h"
 #include "sim/core/error.h"
 #include "sim/trace/atomic_file.h"
 #include "sim/trace/chrome_import.h"
@@ -68,15 +67,25 @@ bool is_trace(const fs::path& file) {
   return name.ends_with(".gtr") || name.ends_with(".json") || name.ends_with(".json.gz");
 }
 
-[[noreturn]] void no_twin(const fs::path& folder) {
-  throw InputError(folder.string(), "", "", "holds no twin",
-                   "gputwin twin init " + folder.string() + " SCENARIO");
+InputError no_twin(const fs::path& folder) {
+  return InputError(folder.string(), "", "", "holds no twin",
+                    "gputwin twin init " + folder.string() + " SCENARIO");
 }
 
 const fs::path& checked(const fs::path& folder) {
-  if (!fs::exists(folder / "history.jsonl")) no_twin(folder);
-  return folder;
+  if (fs::exists(folder / "history.jsonl")) return folder;
+  throw no_twin(folder);
 }
+
+/// A folder or file that is removed unless the history came to name it.
+struct Unnamed {
+  fs::path path;
+  bool named = false;
+  ~Unnamed() {
+    std::error_code ignored;
+    if (!named) fs::remove_all(path, ignored);
+  }
+};
 
 /// Links slower than predicted, and ranks slower than the others.
 Json alerts_of(const RunComparison& c) {
@@ -114,14 +123,17 @@ Json learned(const RunComparison& c) {
 
 }  // namespace
 
-std::vector<double> windows_of(const std::vector<double>& iterations) {
+std::vector<double> windows_of(const std::vector<LoggedIterations>& lines) {
   std::vector<double> windows;
-  for (std::size_t i = iterations.size() > 1 ? 1 : 0; i < iterations.size();
-       i += kIterationsOfWindow) {
-    const std::size_t end = std::min(i + kIterationsOfWindow, iterations.size());
-    if (end - i < 3 && !windows.empty()) break;
-    windows.push_back(median({iterations.begin() + static_cast<std::ptrdiff_t>(i),
-                              iterations.begin() + static_cast<std::ptrdiff_t>(end)}));
+  for (std::size_t i = lines.size() > 1 ? 1 : 0; i < lines.size();) {
+    std::vector<double> seconds;
+    std::int64_t iterations = 0;
+    for (; i < lines.size() && iterations < kIterationsOfWindow; ++i) {
+      seconds.push_back(lines[i].seconds);
+      iterations += lines[i].iterations;
+    }
+    if (iterations < 3 && !windows.empty()) break;
+    windows.push_back(median(std::move(seconds)));
   }
   return windows;
 }
@@ -133,18 +145,22 @@ bool drifted(const std::vector<double>& windows, double low, double high) {
          std::all_of(last, windows.end(), [&](double w) { return w < low; });
 }
 
-void Twin::init(const fs::path& folder, const Scenario& scenario) {
-  Journal history(folder / "history.jsonl");  // an empty one is of an init that was cut short
+Json Twin::init(const fs::path& folder, const Scenario& scenario) {
+  Journal history(folder / "history.jsonl");  // empty until all else is there
   if (!history.lines().empty()) {
     throw InputError(folder.string(), "", "", "holds a twin already",
                      "gputwin twin status " + folder.string() + ", or name another folder");
   }
+  const Json line{{"event", "init"}, {"gputwin_twin", 1}, {"at", now()}, {"job", scenario.name}};
+  Unnamed begun{history.path()};
   write_file(folder / "scenario.json", Json::parse(scenario.resolved).dump(2) + "\n");
-  history.append({{"event", "init"}, {"gputwin_twin", 1}, {"at", now()}, {"job", scenario.name}});
+  history.append(line);
+  begun.named = true;
+  return line;
 }
 
 Twin::Twin(fs::path folder) : folder_(checked(folder)), history_(folder_ / "history.jsonl") {
-  if (history().empty()) no_twin(folder_);
+  if (history().empty()) throw no_twin(folder_);
   const bool ours = history().front().value("gputwin_twin", 0) == 1;
   if (!ours) history_.fail("line 1", "is not the beginning of a twin's history", "restore it");
 }
@@ -163,14 +179,6 @@ Json Twin::factors() const {
   return factors;
 }
 
-Json Twin::standing_alerts() const {
-  Json alerts = Json::array();
-  for (const Json& line : history()) {
-    if (line.value("event", "") == "observation") alerts = line["alerts"];
-  }
-  return alerts;
-}
-
 Json Twin::predict(const std::vector<std::string>& sets) {
   std::vector<std::string> all = sets;
   const Json known = factors();
@@ -181,6 +189,7 @@ Json Twin::predict(const std::vector<std::string>& sets) {
       load_scenario((folder_ / "scenario.json").string(), all, {data_directory() / "scenarios"});
   const std::string id = next_id("prediction", 'p');
   const fs::path into = folder_ / "predictions" / id;
+  Unnamed made{into};
   RunRequest request;
   request.trace = into / "timeline.gtr";
   if (scenario.layout.ranks() <= 64) request.options.fold = Fold::Off;  // ranks are compared
@@ -200,6 +209,7 @@ Json Twin::predict(const std::vector<std::string>& sets) {
             {"interval_s", {result.low.value, result.high.value}},
             {"factors", known}};
   history_.append(line);
+  made.named = true;
   return line;
 }
 
@@ -226,25 +236,46 @@ std::vector<double> Twin::earlier_windows(const std::string& prediction) const {
 
 Json Twin::observe_log(const fs::path& file, const Json& prediction, const fs::path& into) {
   const std::string id = prediction["id"];
-  const Scenario s = load_scenario((folder_ / "predictions" / id / "scenario.json").string(), {},
-                                   {data_directory() / "scenarios"});
-  const auto samples = static_cast<double>(s.job.global_batch);
-  const double tokens = samples * static_cast<double>(s.job.sequence) / s.layout.ranks();
-  const std::vector<double> iterations =
-      iterations_of_log(text_of(file), {.samples = samples, .tokens_per_gpu = tokens});
-  if (iterations.empty()) {
-    throw InputError(file.string(), "", "", "tells no iteration",
-                     "name a log of Megatron-LM (lines \"elapsed time per iteration (ms): …\"), "
-                     "DeepSpeed (\"iter time (s): …\", \"CurrSamplesPerSec=…\") or torchtitan "
-                     "(\"tps: …\"), or a trace");
+  const Scenario scenario = load_scenario((folder_ / "predictions" / id / "scenario.json").string(),
+                                          {}, {data_directory() / "scenarios"});
+  const double tokens = static_cast<double>(scenario.job.global_batch) *
+                        static_cast<double>(scenario.job.sequence) / scenario.layout.ranks();
+  const std::vector<LoggedIterations> lines = iterations_of_log(text_of(file), tokens);
+  if (lines.empty()) {
+    throw InputError(
+        file.string(), "", "", "tells no iteration",
+        "name a log of Megatron-LM (\"elapsed time per iteration (ms): …\"), torchtitan "
+        "(\"tps: …\") or DeepSpeed (\"iter time (s): …\"), or a trace");
   }
-  write_file(into / "iterations.json", Json(iterations).dump() + "\n");
-  const std::vector<double> windows = windows_of(iterations);
+  Json kept = Json::array();
+  std::int64_t iterations = 0;
+  for (const LoggedIterations& line : lines) {
+    kept.push_back({{"iterations", line.iterations}, {"seconds", line.seconds}});
+    iterations += line.iterations;
+  }
+  write_file(into / "iterations.json", kept.dump() + "\n");
+  const std::vector<double> windows = windows_of(lines);
   return {{"kind", "log"},
-          {"iterations", iterations.size()},
+          {"iterations", iterations},
           {"iteration_s", median(windows)},
           {"windows_s", windows},
           {"alerts", Json::array()}};
+}
+
+std::vector<std::string> Twin::standing_alerts() const {
+  std::vector<std::string> out;
+  bool latest = true;
+  for (auto line = history().rbegin(); line != history().rend(); ++line) {
+    if (line->value("event", "") != "observation") continue;
+    const bool trace = (*line)["kind"] == "trace";
+    for (const Json& alert : (*line)["alerts"]) {
+      const std::string text = alert;
+      if (latest || (trace && !text.starts_with("drift"))) out.push_back(text);
+    }
+    if (trace) break;
+    latest = false;
+  }
+  return out;
 }
 
 Json Twin::observe_trace(const fs::path& file, const Json& prediction, const fs::path& into) {
@@ -272,6 +303,7 @@ Json Twin::observe(const fs::path& file, const std::string& of, bool learn) {
   const Json prediction = prediction_line(of);
   const std::string id = next_id("observation", 'o');
   const fs::path into = folder_ / "observations" / id;
+  Unnamed made{into};
   const Json seen =
       is_trace(file) ? observe_trace(file, prediction, into) : observe_log(file, prediction, into);
   Json line{{"event", "observation"},
@@ -297,6 +329,7 @@ Json Twin::observe(const fs::path& file, const std::string& of, bool learn) {
     line["factors_learned"] = all;
   }
   history_.append(line);
+  made.named = true;
   return line;
 }
 

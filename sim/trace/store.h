@@ -96,8 +96,8 @@ struct TimeRange {
 class Store {
  public:
   std::string title, scenario_json, result_json, origin;
+  std::uint64_t text_bytes = 0;       // of the text it was imported from, unpacked; 0: from none
   std::vector<std::string> warnings;  // what of the file was left out, and why
-  std::uint64_t text_bytes = 0;       // of the JSON it was read from, unpacked; 0: from a .gtr
   std::vector<TraceProcess> processes;
   std::vector<Track> tracks;  // by process, then stream, then depth
   std::vector<Definition> definitions;
