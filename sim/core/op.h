@@ -47,8 +47,9 @@
 //  CastCopy             {n}           x [, more]                  y = scale x [, more]  also a copy
 //  Quantize             {t,h}         x [, amax]                  y [, y or y^T] [, dbias+=]
 //  AbsMax               {n}           x                           amax [1]
-//  Encode               {t,h,k,q,c}   x                           payload [t, bytes]  note 17
+//  Encode               {t,h,k,q,c}   x [, e]                     payload [t, bytes] [, e]  note 17
 //  Decode               {t,h,k,q,c,p} payloads [p t, bytes]       y  sum of the p decoded
+//  Orthonormalise       {n,r}         x [n, r]                    x  columns, in place  note 19
 //  Zero                 {n}           -                           x = 0
 //  SumOfSquares         {n}           x                           s+= [1]
 //  AdamStep             {n}           grad, sumsq                 master, m, v, weight (also read)
@@ -125,8 +126,10 @@
 // 16. Recurrent layer over s steps of b sequences: i inputs, h outputs, g gates of h each (4: LSTM,
 //     3: GRU); `kept` holds the gates of all steps. Costs alone: not interpreted.
 // 17. A codec (codec.h) of kind c keeps k values of q bits of each token's h. The interpreter keeps
-//     the k largest exactly, as if q were wide, where their row of bytes can hold them.
+//     the k largest exactly, as if q were wide, where their row of bytes can hold them. With e
+//     (error feedback) x + e is encoded, and what the payload lacks of it is left in e.
 // 18. r ranks of a node step at once and share its cores and memory; 0: as many as it has GPUs.
+// 19. Gram-Schmidt, twice; a column that depends on those before it becomes 0. `launches` kernels.
 #pragma once
 
 #include <array>
@@ -183,6 +186,7 @@ enum class OpKind : std::uint8_t {
   AbsMax,
   Encode,
   Decode,
+  Orthonormalise,
   Zero,
   SumOfSquares,
   AdamStep,

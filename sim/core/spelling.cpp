@@ -10,7 +10,7 @@ using std::string_view;
 constexpr std::array<string_view, 11> kKind{"kernel", "collective", "send",     "recv",
                                             "copy",   "host_task",  "alloc",    "free",
                                             "record", "wait",       "host_wait"};
-constexpr std::array<string_view, 63> kOpKind{"gemm",
+constexpr std::array<string_view, 64> kOpKind{"gemm",
                                               "grouped_gemm",
                                               "attention_scores",
                                               "attention_context",
@@ -52,6 +52,7 @@ constexpr std::array<string_view, 63> kOpKind{"gemm",
                                               "abs_max",
                                               "encode",
                                               "decode",
+                                              "orthonormalise",
                                               "zero",
                                               "sum_of_squares",
                                               "adam_step",
@@ -280,6 +281,7 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::LogitsSum:
     case OpKind::CrossEntropyBackward: return "tv";
     case OpKind::LossFromSums: return "t";
+    case OpKind::Orthonormalise:
     case OpKind::CpuAdam: return "nr";
     case OpKind::Opaque: return "";
     case OpKind::ConvForward:

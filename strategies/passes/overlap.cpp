@@ -289,8 +289,10 @@ const Segment* middle_layer(const std::vector<Segment>& list) {
   return layers.empty() ? nullptr : layers[layers.size() / 2];
 }
 
+// `cuts`: of every number of samples up to `samples`; else of all of them, the others in
+// proportion, since what is not cut need not divide by samples (context parallelism).
 std::vector<BlockCosts> blocks_of(const Plan& plan, const Segment& segment, const Clock& clock,
-                                  std::int64_t samples) {
+                                  std::int64_t samples, bool cuts) {
   std::vector<RunOp> ops;
   for (const SegmentOp& op : segment.ops) ops.push_back({op, 0});
   std::vector<BlockCosts> blocks;
@@ -299,12 +301,14 @@ std::vector<BlockCosts> blocks_of(const Plan& plan, const Segment& segment, cons
     for (std::int64_t x = 1; x <= samples; ++x) {
       double c = 0, r = 0;
       for (const RunOp& o : stage.ops) {
-        const Call call = cut(plan, plan.calls[o.op.call.value], {0, x, samples});
+        const Call& whole = plan.calls[o.op.call.value];
+        const Call call = cuts ? cut(plan, whole, {0, x, samples}) : whole;
         (o.op.kind == Kind::Kernel ? c : r) +=
             o.op.kind == Kind::Kernel ? clock.kernel(call) : clock.collective(call);
       }
-      block.compute.push_back(c);
-      block.communicate.push_back(r);
+      const double share = cuts ? 1.0 : static_cast<double>(x) / static_cast<double>(samples);
+      block.compute.push_back(c * share);
+      block.communicate.push_back(r * share);
     }
     blocks.push_back(std::move(block));
   }
@@ -365,8 +369,9 @@ LayerBlocks layer_blocks(const Lowered& lowered, const StagePrices& prices) {
   const Segment* forward = middle_layer(chunk.forward);
   const Segment* backward = middle_layer(chunk.backward);
   if (forward == nullptr || backward == nullptr) return blocks;
-  blocks.forward = blocks_of(lowered.plan, *forward, clock, samples);
-  blocks.backward = blocks_of(lowered.plan, *backward, clock, samples);
+  const bool cuts = lowered.layout.chunk_overlap.on();
+  blocks.forward = blocks_of(lowered.plan, *forward, clock, samples, cuts);
+  blocks.backward = blocks_of(lowered.plan, *backward, clock, samples, cuts);
   for (const SegmentOp& op : backward->ops) {
     if (!is_filler(lowered.plan, op)) continue;
     blocks.filler_seconds += clock.kernel(lowered.plan.calls[op.call.value]);
