@@ -439,6 +439,10 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   PreparedRun& prepared = std::get<PreparedRun>(outcome);
 
   make_free(prepared.plan, what_if.without);
+  if (request.machine != nullptr && scenario.layout.tp_overlap == TpOverlap::FusedBound) {
+    return Infeasible{.reason = "tp_overlap fused-bound is a bound, which no machine runs",
+                      .fix = "set layout.tp_overlap to ring-exchange, userbuffers or async-tp"};
+  }
   if (request.obstacle) {
     if (auto obstacle = request.obstacle(prepared.plan)) return std::move(*obstacle);
   }

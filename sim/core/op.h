@@ -7,7 +7,7 @@
 // `accumulate` is set.
 //
 //  kind                 dims          reads                       writes
-//  Gemm                 {m,n,k}       A, B [, bias]               C(+)=  op(A) m x k, op(B) k x n
+//  Gemm                 {m,n,k}       A, B [, bias]               C(+)=  op(A) m x k, op(B) k x n, note 20
 //  GroupedGemm          {g,m,n,k}     A, B                        C(+)=  g blocks of each operand
 //  AttentionScores      {b,a,g,s,u,d} Q, K                        S = Q K^T / sqrt(d) [b a s, u]
 //  AttentionContext     {b,a,g,s,u,d} P, V                        O = P V [b s, a d]
@@ -130,6 +130,10 @@
 //     (error feedback) x + e is encoded, and what the payload lacks of it is left in e.
 // 18. r ranks of a node step at once and share its cores and memory; 0: as many as it has GPUs.
 // 19. Gram-Schmidt, twice; a column that depends on those before it becomes 0. `launches` kernels.
+// 20. A Gemm with a valid `slot` multiplies the rows of one member, (i - ring_step) mod n for
+// member
+//     i of n: an operand with n times the elements that dims say is cut into n row blocks, and the
+//     member's is meant (ring exchange, lowering/ring.h).
 #pragma once
 
 #include <array>
@@ -245,14 +249,16 @@ struct Op {
   float scale = 1.0f;  // CastCopy; LossFromSums, CrossEntropyBackward: 1 / tokens of the batch
   SlotId slot{};       // communication: communicator or peer slot of the program
   SlotId cp_slot{};    // context parallelism: how positions and keys lie (note 8)
-  std::uint32_t ring_step = 0;  // Flash*: whose keys (note 8)
+  std::uint32_t ring_step = 0;  // whose keys (Flash*, note 8), whose rows (Gemm, note 20)
   std::uint32_t root = 0;       // Broadcast: member index
   std::uint32_t load = 0;       // load table + 1; 0: even
   std::array<std::int64_t, 6> dims{};
   // Conv*: filter height and width, stride down and across, padding down and across.
   std::array<std::int64_t, 6> filter{};
-  Flops flops{};     // Opaque: stated cost
-  Seconds stated{};  // Opaque: device time measured elsewhere; 0: priced by flops and bytes
+  Flops flops{};  // Opaque: stated cost
+  // Opaque: device time measured elsewhere; Gemm: that of a bound (passes/fused_bound.h); 0:
+  // priced.
+  Seconds stated{};
   Bytes workspace{};
 
   bool operator==(const Op&) const = default;

@@ -93,7 +93,9 @@ constexpr std::array<string_view, 4> kOptimizer{"adam", "adamw", "sgd", "lamb"};
 constexpr std::array<string_view, 8> kRecipe{"none", "delayed", "current", "blockwise",
                                              "mx",   "nvfp4",   "rowwise", "tensorwise"};
 constexpr std::array<string_view, 3> kContextComm{"all-gather", "ring", "all-to-all"};
-constexpr std::array<string_view, 4> kTpOverlap{"none", "userbuffers", "async-tp", "columns"};
+constexpr std::array<string_view, 7> kTpOverlap{"none",       "userbuffers",   "async-tp",
+                                                "columns",    "ring-exchange", "ring-exchange-both",
+                                                "fused-bound"};
 constexpr std::array<string_view, 5> kCopyKind{"h2d", "d2h", "d2d", "nvme_to_host", "host_to_nvme"};
 constexpr std::array<string_view, 3> kAxis{"none", "rows", "cols"};
 constexpr std::array<string_view, 13> kSchedule{

@@ -13,59 +13,25 @@ struct Spent {
   double kernels = 0, exchanges = 0;
 };
 
-// What operations of a stage take on its first rank.
-class StageClock {
- public:
-  StageClock(const Lowered& lowered, std::int32_t stage, const StagePrices& prices)
-      : plan_(lowered.plan), prices_(prices) {
-    rank_ = lowered.layout.rank({.tp = 0, .cp = 0, .dp = 0, .pp = stage});
+void add(const Lowered& lowered, const StageClock& clock, const std::vector<SegmentOp>& ops,
+         Spent& sum) {
+  for (const SegmentOp& op : ops) {
+    const Call& call = lowered.plan.calls[op.call.value];
+    if (op.kind == Kind::Kernel) sum.kernels += clock.kernel(call);
+    if (op.kind == Kind::Collective) sum.exchanges += clock.collective(call);
   }
-
-  void add(const std::vector<SegmentOp>& ops, Spent& sum) const {
-    for (const SegmentOp& op : ops) {
-      const Call& call = plan_.calls[op.call.value];
-      if (op.kind == Kind::Kernel) sum.kernels += kernel(call);
-      if (op.kind == Kind::Collective) sum.exchanges += collective(call);
-    }
-  }
-  double message(const View& view, RankId to) const {
-    return scheduled(OpKind::SendTo, view.bytes(), {gpu(rank_), gpu(to)});
-  }
-
- private:
-  GpuId gpu(RankId rank) const { return plan_.ranks[rank.value].gpu; }
-  double kernel(const Call& call) const {
-    const DeviceKindId device = prices_.topology->device_kind(gpu(rank_));
-    return prices_.costs->kernel(call.op, bytes_of(call.reads), bytes_of(call.writes), device)
-        .time.value;
-  }
-  double collective(const Call& call) const {
-    std::vector<GpuId> members;
-    const CommunicatorId group = plan_.communicator(rank_, call.op.slot);
-    for (const RankId r : plan_.communicators[group.value].members) members.push_back(gpu(r));
-    const Bytes bytes = std::max(bytes_of(call.reads), bytes_of(call.writes));
-    return scheduled(call.op.kind, bytes, members);
-  }
-  double scheduled(OpKind kind, Bytes bytes, const std::vector<GpuId>& members) const {
-    const CollectiveSchedule schedule = prices_.costs->collective(kind, bytes, members);
-    return closed_form(schedule, members, *prices_.topology).value;
-  }
-
-  const Plan& plan_;
-  const StagePrices& prices_;
-  RankId rank_;
-};
+}
 
 double gradient_seconds(const Lowered& lowered, const StagePrices& prices) {
   const StageSegments& stage = lowered.stages[0];
   const StageClock clock(lowered, 0, prices);
   Spent reducing, backward;
-  for (const Reduction& r : stage.reductions) clock.add(r.operations.ops, reducing);
+  for (const Reduction& r : stage.reductions) add(lowered, clock, r.operations.ops, reducing);
   for (const Segment& s : stage.finish) {
-    if (s.phase == Phase::Reduce) clock.add(s.ops, reducing);
+    if (s.phase == Phase::Reduce) add(lowered, clock, s.ops, reducing);
   }
   for (const Chunk& chunk : stage.chunks) {
-    for (const Segment& s : chunk.backward) clock.add(s.ops, backward);
+    for (const Segment& s : chunk.backward) add(lowered, clock, s.ops, backward);
   }
   const double hides = stage.reductions.empty() ? 0.0 : backward.kernels;
   return reducing.kernels + std::max(reducing.exchanges, hides);
@@ -74,14 +40,13 @@ double gradient_seconds(const Lowered& lowered, const StagePrices& prices) {
 double message_seconds(const Lowered& lowered, const StagePrices& prices) {
   const Chunk& from = lowered.stages[0].chunks[0];
   const Chunk& to = lowered.stages[1].chunks[0];
-  const RankId next = lowered.layout.rank({.tp = 0, .cp = 0, .dp = 0, .pp = 1});
   const StageClock sender(lowered, 0, prices), receiver(lowered, 1, prices);
   Spent coding;
   if (lowered.layout.compression.on_messages()) {
-    sender.add(from.forward.back().ops, coding);
-    receiver.add(to.forward.front().ops, coding);
+    add(lowered, sender, from.forward.back().ops, coding);
+    add(lowered, receiver, to.forward.front().ops, coding);
   }
-  return coding.kernels + sender.message(from.output, next);
+  return coding.kernels + sender.message(from.output.bytes(), receiver);
 }
 
 // The fastest of `choices`, the first of equals; `price`: seconds of the lowered job with one.

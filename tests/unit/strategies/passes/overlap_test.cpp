@@ -120,6 +120,47 @@ TEST(AsyncTp, CutsAlsoTheScattersOfInputGradients) {
   EXPECT_LT(worst_difference(expected, meaning(tiny_gpt(), l, job, 3)), 1e-9);
 }
 
+// tp 4, one sample of 8 tokens or four of 4: every gather and scatter of a layer in 3 messages, of
+// which both ways at once take 2 one after the other, and 4 products of a quarter of the tokens.
+TEST(RingExchange, PassesShardsAndMeansTheSame) {
+  std::uint64_t seed = 0;
+  for (const Transformer& model : {tiny_gpt(), tiny_llama()}) {
+    if (model.kv_heads % 4 != 0) continue;
+    for (const TpOverlap ring : {TpOverlap::Ring, TpOverlap::RingBothWays}) {
+      for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
+        Layout l = chunked(true, {}, {});
+        l.tp = 4;
+        l.chunk_overlap = {};
+        l.tp_overlap = ring;
+        l.recompute = recompute;
+        const Job job = tiny_job(8);
+        const Results expected = meaning(model, on_one_gpu(), job, 0);
+        EXPECT_LT(worst_difference(expected, meaning(model, l, job, ++seed)), 1e-9) << seed;
+        l.tp = 2;
+        l.pp = 2;
+        EXPECT_LT(worst_difference(expected, meaning(model, l, job, ++seed)), 1e-9) << seed;
+      }
+    }
+  }
+  EXPECT_GT(seed, 0u);
+}
+
+TEST(RingExchange, CutsGathersAndScattersInMessages) {
+  Layout l = chunked(true, {}, {});
+  l.tp = 4;
+  l.chunk_overlap = {};
+  for (const TpOverlap ring : {TpOverlap::Ring, TpOverlap::RingBothWays}) {
+    l.tp_overlap = ring;
+    const Plan plan = plan_of(tiny_gpt(), l, tiny_job(8));
+    EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::AllGather), 0);
+    EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::ReduceScatter), 0);
+    EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::SendTo), 4 * 3);
+    EXPECT_EQ(count_ops(plan, Phase::Backward, 1, OpKind::SendTo), (2 + 4) * 3);
+    EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::Gemm), 4 * 4);
+    EXPECT_EQ(count_ops(plan, Phase::WeightGrad, 1, OpKind::Gemm), 4 * 4);
+  }
+}
+
 // Refusals name a way out.
 TEST(Overlap, SaysWhatItDoesNotCut) {
   const Job job = tiny_job(8);
