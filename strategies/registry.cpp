@@ -7,7 +7,9 @@ namespace {
 
 constexpr std::array<StepEntry, 9> kSteps{{
     {"lower", "kernels, collectives and buffers of every stage, by layer and phase"},
-    {"compress", "tensor-parallel collectives of payloads: encode, exchange, decode"},
+    {"compress",
+     "payloads in place of layers' collectives, gradient sums and messages: encode, exchange, "
+     "decode"},
     {"recompute", "forward operations repeated in backward instead of keeping their results"},
     {"overlap", "samples in chunks, the collective of one under the kernels of the next"},
     {"split", "weight gradients taken out of the backward pass, where the schedule wants it"},

@@ -9,6 +9,7 @@
 #include "strategies/lowering/transformer.h"
 #include "strategies/passes/choose.h"
 #include "strategies/passes/compress.h"
+#include "strategies/passes/fused_bound.h"
 #include "strategies/passes/offload.h"
 #include "strategies/passes/overlap.h"
 #include "strategies/passes/recompute.h"
@@ -57,8 +58,9 @@ Outcome<Lowered> with_passes(Stopwatch& watch, const Transformer& model, const C
                              Lowered lowered, const Job& job, const CostModel* costs) {
   const Layout& asked = lowered.layout;
   const bool asks = asked.chunk_overlap.on() || asked.compression.on();
+  const bool bound = asked.tp_overlap == TpOverlap::FusedBound;
   std::optional<Topology> topology;
-  if (asks) topology.emplace(cluster);
+  if (asks || bound) topology.emplace(cluster);
   const StagePrices prices{.costs = costs, .topology = topology ? &*topology : nullptr};
   Outcome<Lowered> made = watch.run("compress", [&]() -> Outcome<Lowered> {
     if (!asks) return std::move(lowered);
@@ -70,8 +72,10 @@ Outcome<Lowered> with_passes(Stopwatch& watch, const Transformer& model, const C
   if (auto* refused = std::get_if<Infeasible>(&made)) return std::move(*refused);
   lowered = std::move(std::get<Lowered>(made));
   lowered = watch.run("recompute", [&] { return recompute(std::move(lowered)); });
-  return watch.run("overlap",
-                   [&] { return asks ? overlap(std::move(lowered), prices) : std::move(lowered); });
+  return watch.run("overlap", [&] {
+    if (bound) return fused_bound(std::move(lowered), prices);
+    return asks ? overlap(std::move(lowered), prices) : std::move(lowered);
+  });
 }
 
 }  // namespace
@@ -140,9 +144,18 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
 }
 
 std::vector<std::string> assumptions(const Layout& layout, const Job& job) {
-  if (find_stack(job.stack) != nullptr) return {};
-  return {"software stack \"" + job.stack + "\" has no kernel table of its own; that of \"" +
-          std::string(nearest_stack(job.stack, layout.zero).family) + "\" is used"};
+  std::vector<std::string> list;
+  if (layout.tp_overlap == TpOverlap::FusedBound) {
+    list.push_back(
+        "tp_overlap fused-bound is an ideal bound, not a strategy: a product and its exchange take "
+        "the longer of both and one tile; what runs under an exchange counts as exposed tp");
+  }
+  if (find_stack(job.stack) == nullptr) {
+    list.push_back("software stack \"" + job.stack +
+                   "\" has no kernel table of its own; that of \"" +
+                   std::string(nearest_stack(job.stack, layout.zero).family) + "\" is used");
+  }
+  return list;
 }
 
 }  // namespace gputwin

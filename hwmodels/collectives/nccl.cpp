@@ -109,6 +109,7 @@ double ring_bytes(OpKind kind, double bytes, double n) {
     case OpKind::AbsMax:
     case OpKind::Encode:
     case OpKind::Decode:
+    case OpKind::Orthonormalise:
     case OpKind::Zero:
     case OpKind::SumOfSquares:
     case OpKind::AdamStep:

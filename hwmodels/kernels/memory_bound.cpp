@@ -49,6 +49,7 @@ Access access_of(OpKind kind) {
     case OpKind::LogitsMax:
     case OpKind::LossFromSums:
     case OpKind::AbsMax:
+    case OpKind::Orthonormalise:
     case OpKind::SumOfSquares: return Access::Reduction;
     case OpKind::Permute:
     case OpKind::Unpermute:
@@ -156,8 +157,15 @@ Bytes moved_bytes(const Op& op, Bytes read, Bytes written) {
   if (op.kind == OpKind::Encode) {
     const auto kind = static_cast<CodecKind>(d[4]);
     const bool sparse = kind == CodecKind::TopkPwq || kind == CodecKind::Topk;
-    return read * (sparse ? kSelectPasses : kScalePasses) + written;
+    const std::int64_t passes = sparse ? kSelectPasses : kScalePasses;
+    const Bytes x = bytes_of(rows_times_width, op.dtype);
+    if (read.value <= x.value) return read * passes + written;
+    // The first pass leaves x + e in the place of e, the others read that.
+    const Bytes e = read - x;
+    return read + e * passes + written;
   }
+  // A pass over column i and those after it, twice: (r + 1) / 2 times the matrix, read and written.
+  if (op.kind == OpKind::Orthonormalise) return (read + written) * (d[1] + 1);
   // A copy of the rank's own part reads that part of the view.
   if (op.kind == OpKind::CastCopy && op.slot.valid()) return bytes_of(d[0], op.dtype) + written;
   // `out` is the format of the states; they are read before they are written.
@@ -172,6 +180,12 @@ Bytes moved_bytes(const Op& op, Bytes read, Bytes written) {
 Cost memory_bound_cost(const Device& device, const Op& op, Bytes read, Bytes written) {
   const double efficiency = efficiency_of(device.memory_bound, access_of(op.kind));
   Cost cost = streaming_cost(device, moved_bytes(op, read, written), efficiency);
+  if (op.kind == OpKind::Orthonormalise) {
+    // Kernels on a column wait for those before, so their start-ups do not hide one another.
+    const Seconds more = device.memory_bound.start_up * (op.launches - 1);
+    cost.time = cost.time + more;
+    cost.terms[static_cast<std::size_t>(Term::StartUp)] = device.memory_bound.start_up + more;
+  }
   cost.model = "memory-bound: t0 + bytes / (efficiency x bandwidth)";
   const bool optimizer =
       op.kind == OpKind::AdamStep || op.kind == OpKind::LambStep || op.kind == OpKind::SgdStep;

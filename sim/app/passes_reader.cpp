@@ -22,14 +22,20 @@ Codec read_codec(const Json& compress, const char* key) {
   Codec codec = find_codec(json.at("codec").get<std::string>())->usual;
   codec.keep = json.value("keep", codec.keep);
   codec.bits = json.value("bits", codec.bits);
+  codec.rank = json.value("rank", codec.rank);
   return codec;
 }
 
 Compression read_compression(const Json& json) {
+  const Json reduced = json.value("dp_gradients", Json::object());
   return {.forward = read_codec(json, "activations"),
           .backward = read_codec(json, "gradients"),
           .sum = json.value("sum", "two-step") == "gather" ? CompressedSum::Gather
                                                            : CompressedSum::TwoStep,
+          .reduced = read_codec(json, "dp_gradients"),
+          .feedback = reduced.value("error_feedback", false),
+          .sent = read_codec(json, "pp_activations"),
+          .sent_back = read_codec(json, "pp_gradients"),
           .search = json.value("search", false),
           .max_error = json.value("max_error", 0.1)};
 }
@@ -61,8 +67,7 @@ OffloadSpec read_offload(const Json& json) {
   spec.bucket_elements = json.value("bucket_elements", spec.bucket_elements);
   spec.reserve = json.value("reserve", spec.reserve);
   spec.enabled = spec.params != OffloadPlace::Gpu || spec.gradients != OffloadPlace::Gpu ||
-                 spec.optimizer != OffloadPlace::Gpu ||
-                 spec.activations != OffloadPlace::Gpu;
+                 spec.optimizer != OffloadPlace::Gpu || spec.activations != OffloadPlace::Gpu;
   return spec;
 }
 

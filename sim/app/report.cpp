@@ -170,12 +170,20 @@ class Writer {
     heading("Overlap and compression");
     line("  {:<18}forward {}, backward {}", "chunks", chunks(f.forward_chunks),
          chunks(f.backward_chunks));
-    line("  {:<18}forward {}; backward {}; expected error of an exchange {:.3g}", "codecs",
-         f.forward_codec, f.backward_codec, f.expected_error);
-    line("  {:<18}{} blocking, {} now", "exposed tp", time(f.blocking_exposed), time(f.exposed));
-    line("  {:<18}{:.3f} GB a rank, {:.3f} GB blocking", "tp bytes",
-         static_cast<double>(f.bytes.value) * 1e-9,
-         static_cast<double>(f.blocking_bytes.value) * 1e-9);
+    for (const CodedClass& c : f.classes) {
+      line("  {:<18}{}: {:.3f} GB a rank, {:.3f} GB blocking; expected error of an exchange {}",
+           c.tensors, c.codec, static_cast<double>(c.bytes.value) * 1e-9,
+           static_cast<double>(c.blocking_bytes.value) * 1e-9,
+           c.expected_error ? fmt::format("{:.3g}", *c.expected_error) : "not known");
+    }
+    const auto exposed = [&](const char* what, Ps before, Ps now) {
+      if (before > 0 || now > 0) {
+        line("  {:<18}{} blocking, {} now", what, time(before), time(now));
+      }
+    };
+    exposed("exposed tp", f.blocking_exposed, f.exposed);
+    exposed("exposed dp", f.blocking_exposed_dp, f.exposed_dp);
+    exposed("exposed pp", f.blocking_exposed_pp, f.exposed_pp);
     line("  {:<18}{} blocking; splitting a forward layer wins at most {:.2f} times", "iteration",
          time(f.blocking_iteration), f.gain_bound);
     line("  {}", f.verdict);

@@ -87,16 +87,33 @@ Json engine(const Execution& run) {
           {"peak_rss_bytes", e.peak_rss_bytes}};
 }
 
+Json coded_classes(const std::vector<CodedClass>& classes) {
+  Json list = Json::array();
+  for (const CodedClass& c : classes) {
+    list.push_back({{"tensors", c.tensors},
+                    {"codec", c.codec},
+                    {"blocking_bytes", c.blocking_bytes.value},
+                    {"bytes", c.bytes.value}});
+    if (c.expected_error) list.back()["expected_error"] = *c.expected_error;
+  }
+  return list;
+}
+
 Json passes(const PassFigures& f, Ps iteration) {
   return {{"forward_chunks_samples", f.forward_chunks},
           {"backward_chunks_samples", f.backward_chunks},
           {"forward_codec", f.forward_codec},
           {"backward_codec", f.backward_codec},
           {"expected_error", f.expected_error},
+          {"classes", coded_classes(f.classes)},
           {"blocking_iteration_s", seconds(f.blocking_iteration)},
           {"speed_up", seconds(f.blocking_iteration) / seconds(iteration)},
           {"blocking_exposed_tp_s", seconds(f.blocking_exposed)},
           {"exposed_tp_s", seconds(f.exposed)},
+          {"blocking_exposed_dp_s", seconds(f.blocking_exposed_dp)},
+          {"exposed_dp_s", seconds(f.exposed_dp)},
+          {"blocking_exposed_pp_s", seconds(f.blocking_exposed_pp)},
+          {"exposed_pp_s", seconds(f.exposed_pp)},
           {"blocking_tp_bytes", f.blocking_bytes.value},
           {"tp_bytes", f.bytes.value},
           {"gain_bound", f.gain_bound},

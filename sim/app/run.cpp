@@ -292,6 +292,54 @@ Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& cost
 
 namespace {
 
+using Simulated = std::variant<Execution, Infeasible, Deadlock, Cancelled>;
+
+/// One layout of a scenario, planned and simulated.
+struct PassesTrial {
+  const Scenario& scenario;
+  const RunRequest& request;
+  const HardwareModel& costs;
+  const CostModel& priced;
+  const Topology& topology;
+
+  Simulated run(const Layout& layout, Plan& plan) const {
+    Outcome<Plan> made = plan_of(scenario, layout, costs);
+    if (auto* infeasible = std::get_if<Infeasible>(&made)) return std::move(*infeasible);
+    plan = std::move(std::get<Plan>(made));
+    apply_what_if(scenario.what_if, plan);
+    make_free(plan, scenario.what_if.without);
+    ExecutionOutcome outcome =
+        executor_of(request.executor)->run(plan, priced, topology, request.options, nullptr);
+    if (auto* deadlock = std::get_if<Deadlock>(&outcome)) return std::move(*deadlock);
+    if (std::holds_alternative<Cancelled>(outcome)) return Cancelled{};
+    return std::move(std::get<Execution>(outcome));
+  }
+};
+
+/// A searched layout again without the codecs of gradients, and without those of messages: what
+/// is not slower without them is taken, and said.
+std::string drop_losing_codecs(const PassesTrial& trial, Layout& layout, Plan& plan,
+                               Execution& execution) {
+  std::string said;
+  const auto without = [&](const char* what, bool on, auto clear) {
+    if (!on) return;
+    Layout other = layout;
+    clear(other.compression);
+    Plan other_plan;
+    Simulated outcome = trial.run(other, other_plan);
+    auto* faster = std::get_if<Execution>(&outcome);
+    if (faster == nullptr || faster->iteration > execution.iteration) return;
+    layout = std::move(other);
+    plan = std::move(other_plan);
+    execution = std::move(*faster);
+    said += fmt::format(" Codecs of {} are left out: nothing is gained by them.", what);
+  };
+  const Compression chosen = layout.compression;
+  without("gradients", chosen.on_gradients(), [](Compression& c) { c.reduced = {}; });
+  without("messages", chosen.on_messages(), [](Compression& c) { c.sent = c.sent_back = {}; });
+  return said;
+}
+
 /// What the passes chose and gain over the same job without them. `scenario` gets the choice, so
 /// that the plan is made with it; what was searched for and comes out slower is dropped.
 std::variant<PassFigures, Infeasible, Deadlock, Cancelled> compare_passes(
@@ -303,25 +351,26 @@ std::variant<PassFigures, Infeasible, Deadlock, Cancelled> compare_passes(
   auto choice = choose_passes(model, scenario.cluster, asked, scenario.job, prices);
   if (auto* infeasible = std::get_if<Infeasible>(&choice)) return std::move(*infeasible);
   auto& chosen = std::get<PassChoice>(choice);
-  Outcome<Plan> made[2] = {plan_of(scenario, without_passes(asked), costs),
-                           plan_of(scenario, chosen.layout, costs)};
+  const PassesTrial trial{scenario, request, costs, priced, topology};
+  const Layout layouts[2] = {without_passes(asked), chosen.layout};
+  Plan plans[2];
   Execution executed[2];
   for (std::size_t i = 0; i < 2; ++i) {
-    if (auto* infeasible = std::get_if<Infeasible>(&made[i])) return std::move(*infeasible);
-    Plan& plan = std::get<Plan>(made[i]);
-    apply_what_if(scenario.what_if, plan);
-    make_free(plan, scenario.what_if.without);
-    ExecutionOutcome outcome =
-        executor_of(request.executor)->run(plan, priced, topology, request.options, nullptr);
+    Simulated outcome = trial.run(layouts[i], plans[i]);
+    if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
     if (auto* deadlock = std::get_if<Deadlock>(&outcome)) return std::move(*deadlock);
     if (std::holds_alternative<Cancelled>(outcome)) return Cancelled{};
     executed[i] = std::move(std::get<Execution>(outcome));
   }
-  PassFigures figures =
-      pass_figures(chosen.layout, std::get<Plan>(made[0]), std::get<Plan>(made[1]), model.hidden);
+  std::string dropped;
+  if (asked.compression.search) {
+    dropped = drop_losing_codecs(trial, chosen.layout, plans[1], executed[1]);
+  }
+  PassFigures figures = pass_figures(chosen.layout, plans[0], plans[1], model.hidden);
   figures.gain_bound = chosen.gain_bound;
   const Execution& blocking = executed[0];
   judge(figures, blocking, executed[1]);
+  figures.verdict += dropped;
   const bool searched =
       (asked.chunk_overlap.on() && !asked.chunk_overlap.equal) || asked.compression.search;
   scenario.layout = chosen.layout;
@@ -330,6 +379,9 @@ std::variant<PassFigures, Infeasible, Deadlock, Cancelled> compare_passes(
     figures.verdict += " They are left out of this run.";
     figures.bytes = figures.blocking_bytes;
     figures.exposed = figures.blocking_exposed;
+    figures.exposed_dp = figures.blocking_exposed_dp;
+    figures.exposed_pp = figures.blocking_exposed_pp;
+    for (CodedClass& c : figures.classes) c.bytes = c.blocking_bytes;
   }
   return figures;
 }
@@ -387,6 +439,10 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   PreparedRun& prepared = std::get<PreparedRun>(outcome);
 
   make_free(prepared.plan, what_if.without);
+  if (request.machine != nullptr && scenario.layout.tp_overlap == TpOverlap::FusedBound) {
+    return Infeasible{.reason = "tp_overlap fused-bound is a bound, which no machine runs",
+                      .fix = "set layout.tp_overlap to ring-exchange, userbuffers or async-tp"};
+  }
   if (request.obstacle) {
     if (auto obstacle = request.obstacle(prepared.plan)) return std::move(*obstacle);
   }

@@ -587,8 +587,8 @@ void check_layout_rules(const ScenarioDocument& d, const Scenario& s) {
                   "does not fit: sequence parallelism has no all-reduces to cut",
                   "set sp to false, or tp_overlap to userbuffers");
   }
-  const bool needs_sp =
-      s.layout.tp_overlap == TpOverlap::Userbuffers || s.layout.tp_overlap == TpOverlap::AsyncTp;
+  const bool needs_sp = s.layout.tp_overlap == TpOverlap::Userbuffers ||
+                        s.layout.tp_overlap == TpOverlap::AsyncTp || is_ring(s.layout.tp_overlap);
   if (needs_sp && !s.layout.sp) {
     throw d.error(d.blame({"/layout/tp_overlap", "/layout/sp"}),
                   "does not fit: only sequence parallelism has collectives to cut",

@@ -64,10 +64,14 @@ std::vector<FoundLayout> pareto_front(const std::vector<FoundLayout>& by_time) {
 
 // A layout without the passes that have nothing to work on in it: no tensor parallelism; one sample
 // a micro-batch, sequences spread over ranks, weights gathered by layer (the pass overlap cuts none
-// of these).
+// of these); for codecs of gradients and messages, no replicas and no stages.
 Layout with_usable_passes(Layout l) {
   if (l.tp == 1 || l.cp > 1 || l.micro_batch == 1 || l.zero >= 2) l.chunk_overlap = {};
-  if (l.tp == 1) l.compression = {};
+  Compression& c = l.compression;
+  if (l.tp == 1) c.forward = c.backward = {};
+  if (l.dp * l.cp == 1 || l.zero >= 2) c.reduced = {};
+  if (l.pp == 1) c.sent = c.sent_back = {};
+  if (l.tp == 1 && l.pp == 1 && (l.dp * l.cp == 1 || l.zero >= 2)) c = {};
   return l;
 }
 

@@ -30,6 +30,10 @@ struct Codec {
 
 inline constexpr std::int64_t kCodecScaleBits = 64;  // per token
 
+/// Values of a flat gradient bucket that are coded together, as a token is: 64 bits of scales for
+/// 1,024 values are 0.06 bits each. Ours; ZeRO++ quantises in blocks of like size.
+inline constexpr std::int64_t kGradientRow = 1024;
+
 /// Values kept of a token of `width`: ceil(keep * width). The tolerance undoes products such as
 /// 0.07 * 100 = 7.000000000000001.
 inline std::int64_t kept_values(const Codec& codec, std::int64_t width) {

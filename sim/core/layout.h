@@ -80,8 +80,20 @@ enum class ContextComm : std::uint8_t { AllGather, Ring, AllToAll };
 
 /// How tensor-parallel collectives hide under the GEMM they belong to: not at all, in chunks
 /// through Transformer Engine's user buffers, through symmetric memory (torch async TP), or
-/// all-reduces alone by columns of their product (Domino's column split).
-enum class TpOverlap : std::uint8_t { None, Userbuffers, AsyncTp, Columns };
+/// all-reduces alone by columns of their product (Domino's column split), or token shards passed
+/// around a ring beside products of their rows, one way or both. FusedBound is no strategy but a
+/// bound: products and their exchanges as if in one kernel of tiles.
+enum class TpOverlap : std::uint8_t {
+  None,
+  Userbuffers,
+  AsyncTp,
+  Columns,
+  Ring,
+  RingBothWays,
+  FusedBound
+};
+
+constexpr bool is_ring(TpOverlap o) { return o == TpOverlap::Ring || o == TpOverlap::RingBothWays; }
 
 /// A dimension of the rank grid. Experts span dp x cp (x tp) and have no dimension of their own.
 enum class Dim : std::uint8_t { Tp, Cp, Dp, Pp };
@@ -123,7 +135,7 @@ struct Layout {
   bool single_queue = false;  // kernels start in the order of issue (CUDA_DEVICE_MAX_CONNECTIONS=1)
   ChunkOverlap chunk_overlap{};
   Compression compression{};
-  OffloadSpec offload{};                      // what leaves the GPU, by the pass of that name
+  OffloadSpec offload{};  // what leaves the GPU, by the pass of that name
 
   bool operator==(const Layout&) const = default;
 

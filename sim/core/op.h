@@ -7,7 +7,7 @@
 // `accumulate` is set.
 //
 //  kind                 dims          reads                       writes
-//  Gemm                 {m,n,k}       A, B [, bias]               C(+)=  op(A) m x k, op(B) k x n
+//  Gemm                 {m,n,k}       A, B [, bias]               C(+)=  op(A) m x k, op(B) k x n, note 20
 //  GroupedGemm          {g,m,n,k}     A, B                        C(+)=  g blocks of each operand
 //  AttentionScores      {b,a,g,s,u,d} Q, K                        S = Q K^T / sqrt(d) [b a s, u]
 //  AttentionContext     {b,a,g,s,u,d} P, V                        O = P V [b s, a d]
@@ -47,8 +47,9 @@
 //  CastCopy             {n}           x [, more]                  y = scale x [, more]  also a copy
 //  Quantize             {t,h}         x [, amax]                  y [, y or y^T] [, dbias+=]
 //  AbsMax               {n}           x                           amax [1]
-//  Encode               {t,h,k,q,c}   x                           payload [t, bytes]  note 17
+//  Encode               {t,h,k,q,c}   x [, e]                     payload [t, bytes] [, e]  note 17
 //  Decode               {t,h,k,q,c,p} payloads [p t, bytes]       y  sum of the p decoded
+//  Orthonormalise       {n,r}         x [n, r]                    x  columns, in place  note 19
 //  Zero                 {n}           -                           x = 0
 //  SumOfSquares         {n}           x                           s+= [1]
 //  AdamStep             {n}           grad, sumsq                 master, m, v, weight (also read)
@@ -125,8 +126,14 @@
 // 16. Recurrent layer over s steps of b sequences: i inputs, h outputs, g gates of h each (4: LSTM,
 //     3: GRU); `kept` holds the gates of all steps. Costs alone: not interpreted.
 // 17. A codec (codec.h) of kind c keeps k values of q bits of each token's h. The interpreter keeps
-//     the k largest exactly, as if q were wide, where their row of bytes can hold them.
+//     the k largest exactly, as if q were wide, where their row of bytes can hold them. With e
+//     (error feedback) x + e is encoded, and what the payload lacks of it is left in e.
 // 18. r ranks of a node step at once and share its cores and memory; 0: as many as it has GPUs.
+// 19. Gram-Schmidt, twice; a column that depends on those before it becomes 0. `launches` kernels.
+// 20. A Gemm with a valid `slot` multiplies the rows of one member, (i - ring_step) mod n for
+// member
+//     i of n: an operand with n times the elements that dims say is cut into n row blocks, and the
+//     member's is meant (ring exchange, lowering/ring.h).
 #pragma once
 
 #include <array>
@@ -183,6 +190,7 @@ enum class OpKind : std::uint8_t {
   AbsMax,
   Encode,
   Decode,
+  Orthonormalise,
   Zero,
   SumOfSquares,
   AdamStep,
@@ -241,14 +249,16 @@ struct Op {
   float scale = 1.0f;  // CastCopy; LossFromSums, CrossEntropyBackward: 1 / tokens of the batch
   SlotId slot{};       // communication: communicator or peer slot of the program
   SlotId cp_slot{};    // context parallelism: how positions and keys lie (note 8)
-  std::uint32_t ring_step = 0;  // Flash*: whose keys (note 8)
+  std::uint32_t ring_step = 0;  // whose keys (Flash*, note 8), whose rows (Gemm, note 20)
   std::uint32_t root = 0;       // Broadcast: member index
   std::uint32_t load = 0;       // load table + 1; 0: even
   std::array<std::int64_t, 6> dims{};
   // Conv*: filter height and width, stride down and across, padding down and across.
   std::array<std::int64_t, 6> filter{};
-  Flops flops{};     // Opaque: stated cost
-  Seconds stated{};  // Opaque: device time measured elsewhere; 0: priced by flops and bytes
+  Flops flops{};  // Opaque: stated cost
+  // Opaque: device time measured elsewhere; Gemm: that of a bound (passes/fused_bound.h); 0:
+  // priced.
+  Seconds stated{};
   Bytes workspace{};
 
   bool operator==(const Op&) const = default;

@@ -1,5 +1,4 @@
-// What the passes `overlap` and `compress` do to the tensor-parallel parts of a layer
-// (strategies/passes).
+// What the passes `overlap` and `compress` do to communication (strategies/passes).
 #pragma once
 
 #include <cstdint>
@@ -26,17 +25,30 @@ struct ChunkOverlap {
 /// exchanged, added, compressed again and gathered (Flash Communication, ZeRO++).
 enum class CompressedSum : std::uint8_t { Gather, TwoStep };
 
-/// Codecs of the layers' tensor-parallel collectives, by direction.
+/// Codecs by class of tensor: the layers' tensor-parallel collectives by direction, the sums of
+/// gradients over data-parallel ranks, and the messages between pipeline stages by direction.
 struct Compression {
   Codec forward{}, backward{};
-  CompressedSum sum = CompressedSum::TwoStep;
-  bool search = false;     // codecs and sum are chosen by costs, the given ones are not read
-  double max_error = 0.0;  // of a search: bound on the expected relative error
+  CompressedSum sum = CompressedSum::TwoStep;  // of the layers' all-reduces and of gradients'
+  Codec reduced{};
+  bool feedback =
+      false;  // what `reduced` drops is kept and added to the next iteration's gradients
+  Codec sent{}, sent_back{};  // activations, their gradients
+  bool search = false;        // codecs and sum are chosen by costs, the given ones are not read
+  double max_error = 0.0;     // of a search: bound on the expected relative error
 
   bool operator==(const Compression&) const = default;
-  bool on() const {
-    return search || forward.kind != CodecKind::None || backward.kind != CodecKind::None;
+  bool on_layers() const { return coded(forward) || coded(backward); }
+  bool on_gradients() const { return coded(reduced); }
+  bool on_messages() const { return coded(sent) || coded(sent_back); }
+  bool on() const { return search || on_layers() || on_gradients() || on_messages(); }
+  /// True if gradient buckets are padded to whole rows of kGradientRow on every rank.
+  bool pads_gradients() const {
+    return search || (coded(reduced) && reduced.kind != CodecKind::LowRank);
   }
+
+ private:
+  static bool coded(const Codec& codec) { return codec.kind != CodecKind::None; }
 };
 
 }  // namespace gputwin

@@ -21,6 +21,24 @@ bool overlap(const View& a, const View& b) {
   return rows && cols;
 }
 
+Call placed(const Plan& plan, RankId rank, const Call& call) {
+  const Op& op = call.op;
+  if (op.kind != OpKind::Gemm || !op.slot.valid()) return call;
+  const CommunicatorId group = plan.communicator(rank, op.slot);
+  const auto n = static_cast<std::int64_t>(plan.communicators[group.value].members.size());
+  const std::int64_t at = (plan.member_index(group, rank) + n - op.ring_step % n) % n;
+  const auto block = [&](View& view, std::int64_t elements) {
+    if (view.elements() != n * elements || n == 1) return;
+    view.rows /= n;
+    view.offset += at * view.rows * view.ld;
+  };
+  Call own = call;
+  block(own.reads[0], op.dims[0] * op.dims[2]);
+  block(own.reads[1], op.dims[2] * op.dims[1]);
+  block(own.writes[0], op.dims[0] * op.dims[1]);
+  return own;
+}
+
 Bytes bytes_of(const std::vector<View>& views) {
   Bytes sum;
   for (const View& v : views) sum += v.bytes();

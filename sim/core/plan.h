@@ -269,6 +269,10 @@ struct Plan {
   bool crosses_iterations() const;
 };
 
+/// `call` with the views that `rank` means: a Gemm of one member's rows names those of all (op.h,
+/// note 20).
+Call placed(const Plan& plan, RankId rank, const Call& call);
+
 /// Bytes of all views together.
 Bytes bytes_of(const std::vector<View>& views);
 

@@ -95,17 +95,30 @@ struct RoleMemory {
   Bytes capacity{};
 };
 
+/// One class of tensors that communicate, and its codec.
+struct CodedClass {
+  std::string tensors;              // "layer activations", "gradients over dp" …
+  std::string codec;                // codecs.h, describe()
+  Bytes blocking_bytes{}, bytes{};  // that a rank sends in an iteration, of the stage with most
+  std::optional<double> expected_error;  // as PassFigures'; none for low rank
+  bool operator==(const CodedClass&) const = default;
+};
+
 /// What the passes overlap and compress did, beside the same job with blocking collectives.
 struct PassFigures {
   std::vector<std::int64_t> forward_chunks, backward_chunks;  // samples of each
   Ps blocking_iteration = 0;
-  Ps blocking_exposed = 0,
-     exposed = 0;                   // tensor-parallel communication, of the rank that ends last
+  // Exposed communication of the rank that ends last: tensor-parallel, of gradients, of messages.
+  Ps blocking_exposed = 0, exposed = 0;
+  Ps blocking_exposed_dp = 0, exposed_dp = 0;
+  Ps blocking_exposed_pp = 0, exposed_pp = 0;
   Bytes blocking_bytes{}, bytes{};  // that a rank of the first stage sends over tp in an iteration
-  std::string forward_codec, backward_codec;
-  double expected_error = 0;  // relative, of one exchange of normally distributed values
-  double gain_bound = 1;      // of splitting a forward layer: (C + R) / max(C, R)
-  std::string verdict;        // one sentence
+  std::string forward_codec, backward_codec;  // of the layers
+  std::vector<CodedClass> classes;            // those that communicate
+  double expected_error =
+      0;  // the largest of all classes: relative, of one exchange of normally distributed values
+  double gain_bound = 1;  // of splitting a forward layer: (C + R) / max(C, R)
+  std::string verdict;    // one sentence
   bool operator==(const PassFigures&) const = default;
 };
 

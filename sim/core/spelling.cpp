@@ -10,7 +10,7 @@ using std::string_view;
 constexpr std::array<string_view, 11> kKind{"kernel", "collective", "send",     "recv",
                                             "copy",   "host_task",  "alloc",    "free",
                                             "record", "wait",       "host_wait"};
-constexpr std::array<string_view, 63> kOpKind{"gemm",
+constexpr std::array<string_view, 64> kOpKind{"gemm",
                                               "grouped_gemm",
                                               "attention_scores",
                                               "attention_context",
@@ -52,6 +52,7 @@ constexpr std::array<string_view, 63> kOpKind{"gemm",
                                               "abs_max",
                                               "encode",
                                               "decode",
+                                              "orthonormalise",
                                               "zero",
                                               "sum_of_squares",
                                               "adam_step",
@@ -92,7 +93,9 @@ constexpr std::array<string_view, 4> kOptimizer{"adam", "adamw", "sgd", "lamb"};
 constexpr std::array<string_view, 8> kRecipe{"none", "delayed", "current", "blockwise",
                                              "mx",   "nvfp4",   "rowwise", "tensorwise"};
 constexpr std::array<string_view, 3> kContextComm{"all-gather", "ring", "all-to-all"};
-constexpr std::array<string_view, 4> kTpOverlap{"none", "userbuffers", "async-tp", "columns"};
+constexpr std::array<string_view, 7> kTpOverlap{"none",       "userbuffers",   "async-tp",
+                                                "columns",    "ring-exchange", "ring-exchange-both",
+                                                "fused-bound"};
 constexpr std::array<string_view, 5> kCopyKind{"h2d", "d2h", "d2d", "nvme_to_host", "host_to_nvme"};
 constexpr std::array<string_view, 3> kAxis{"none", "rows", "cols"};
 constexpr std::array<string_view, 13> kSchedule{
@@ -280,6 +283,7 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::LogitsSum:
     case OpKind::CrossEntropyBackward: return "tv";
     case OpKind::LossFromSums: return "t";
+    case OpKind::Orthonormalise:
     case OpKind::CpuAdam: return "nr";
     case OpKind::Opaque: return "";
     case OpKind::ConvForward:

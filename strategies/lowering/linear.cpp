@@ -2,6 +2,7 @@
 
 #include "strategies/lowering/adapters.h"
 #include "strategies/lowering/quantize.h"
+#include "strategies/lowering/ring.h"
 
 namespace gputwin {
 namespace {
@@ -59,6 +60,12 @@ void each_token_piece(StageBuilder& b, Act act) {
 // y = x w^T (+ bias) of all tokens of x, which is returned whole.
 View gathered_linear(StageBuilder& b, const std::string& name, const View& x, const View& w,
                      const View& bias, const View& y) {
+  if (has_rings(b)) {
+    ring_gather(b, name, x, [&](const View& held, RingRows of) {
+      b.linear(name, held, w, bias, y, false, of);
+    });
+    return x;
+  }
   if (b.token_pieces() > 1) {
     const View full = b.temporary(name + "_gathered", b.sizes.tokens, x.cols, x.dtype);
     each_token_piece(b, [&](const TokenRows& r) {
@@ -98,6 +105,11 @@ View sum_of_pieces(StageBuilder& b, const std::string& name, const View& partial
 
 // The sum over tp of x w^T.
 View reduced_linear(StageBuilder& b, const std::string& name, const View& x, const View& w) {
+  if (has_rings(b)) {
+    return ring_scatter(b, name, w.rows, [&](const View& part, RingRows of) {
+      b.linear(name, x, w, {}, part, false, of);
+    });
+  }
   const View partial = b.temporary(name, x.rows, w.rows);
   if (b.token_pieces() > 1) {
     const View shard = b.temporary(name + "_scattered", b.sizes.shard_tokens, w.rows);
@@ -234,13 +246,49 @@ View row_parallel_forward(StageBuilder& b, const LinearLayer& layer, const View&
     w = forward_weight(b, layer.weight);
   }
   const View y = reduced_linear(b, name, multiplied, w);
-  if (b.token_pieces() > 1 || sum_chunks(b, w.rows) > 1) return y;
+  if (has_rings(b) || b.token_pieces() > 1 || sum_chunks(b, w.rows) > 1) return y;
   adapter_forward(b, layer, x, y, state);
   return b.reduced(name, y);
 }
 
+namespace {
+
+// Both weight and input gradient in rings: shards of the input pass while the weight's gradient
+// takes their rows, then the input gradient's sums travel.
+View ring_column_backward(StageBuilder& b, const LinearLayer& layer, const View& dy,
+                          const LinearState& state, bool to_input) {
+  const std::string name = layer.name;
+  const Operands o = wide_operands(b, layer, dy);
+  if (b.trains(layer.weight)) {
+    ring_gather(b, name + "_input", state.input, [&](const View& held, RingRows of) {
+      b.linear_weight_grad(name, dy, held, b.weight(layer.weight).gradient, false, of);
+    });
+  }
+  if (!to_input) return {};
+  return ring_scatter(b, name + "_input_grad", state.input.cols,
+                      [&](const View& part, RingRows of) {
+                        b.linear_input_grad(name, dy, o.w, part, false, false, of);
+                      });
+}
+
+// Shards of the gradient pass while both products take their rows.
+View ring_row_backward(StageBuilder& b, const LinearLayer& layer, const View& dy,
+                       const LinearState& state) {
+  const std::string name = layer.name;
+  const View dx = b.temporary(name + "_input_grad", b.sizes.tokens, state.input.cols);
+  ring_gather(b, name + "_grad", dy, [&](const View& held, RingRows of) {
+    b.linear_input_grad(name, held, b.weight(layer.weight).value, dx, false, false, of);
+    if (!b.trains(layer.weight)) return;
+    b.linear_weight_grad(name, held, state.input, b.weight(layer.weight).gradient, false, of);
+  });
+  return dx;
+}
+
+}  // namespace
+
 View column_parallel_backward(StageBuilder& b, const LinearLayer& layer, const View& dy,
                               const LinearState& state, bool to_input) {
+  if (has_rings(b)) return ring_column_backward(b, layer, dy, state, to_input);
   const std::string name = layer.name;
   const bool narrow = is_narrow(b), train = b.trains(layer.weight);
   const Operands o = narrow ? narrow_operands(b, layer, dy) : wide_operands(b, layer, dy);
@@ -280,6 +328,7 @@ View column_parallel_backward(StageBuilder& b, const LinearLayer& layer, const V
 
 View row_parallel_backward(StageBuilder& b, const LinearLayer& layer, const View& dy,
                            const LinearState& state) {
+  if (has_rings(b)) return ring_row_backward(b, layer, dy, state);
   const std::string name = layer.name;
   const bool narrow = is_narrow(b), train = b.trains(layer.weight);
   const View dx = b.temporary(name + "_input_grad", b.sizes.tokens, state.input.cols);

@@ -8,6 +8,7 @@
 // scatters along outputs, which moves and multiplies the same and keeps every view a rectangle.
 // AsyncTp (torch) cuts the scatter after the input gradient of a column-parallel product as well,
 // and all of them by samples where the micro-batch has several (StageBuilder::token_pieces).
+// Ring exchange: shards and sums travel between neighbours in steps (ring.h).
 // Columns: the all-reduces after row-parallel products and input gradients, in two halves.
 #pragma once
 

@@ -344,7 +344,9 @@ void StageParameters::close(std::vector<TensorSpec>& open, std::int32_t chunk) {
   }
   bucket.partial_begin = bucket.elements - bucket.partial_elements;
   const std::int64_t shards = shards_of(expert);
-  bucket.elements = round_up(bucket.elements, shards);
+  const bool pads = layout_.compression.pads_gradients() && !expert;
+  const std::int64_t rows = pads ? std::int64_t{layout_.dp} * layout_.cp : 0;
+  bucket.elements = round_up(bucket.elements, rows > 0 ? rows * kGradientRow : shards);
   bucket.shard = bucket.elements / shards;
   make_buffers(bucket);
   std::int64_t next = 0, next_partial = bucket.partial_begin;

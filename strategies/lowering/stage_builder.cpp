@@ -110,43 +110,47 @@ DType StageBuilder::gemm_dtype(const View& x) const {
                                                                                : x.dtype;
 }
 
+// A product over tokens, which may be those of one member alone.
+Op StageBuilder::product_op(const View& x, std::int64_t m, std::int64_t n, std::int64_t k,
+                            RingRows of) const {
+  Op op{.kind = OpKind::Gemm, .dtype = gemm_dtype(x), .dims = {m, n, k}};
+  if (of.one_member) {
+    op.slot = wiring.tp;
+    op.ring_step = of.step;
+  }
+  return op;
+}
+
 void StageBuilder::linear(const std::string& name, const View& x, const View& w, const View& bias,
-                          const View& y, bool accumulate) {
+                          const View& y, bool accumulate, RingRows of) {
   std::vector<View> reads{x, w};
   if (present(bias)) reads.push_back(bias);
-  kernel(name,
-         {.kind = OpKind::Gemm,
-          .dtype = gemm_dtype(x),
-          .trans_b = true,
-          .accumulate = accumulate,
-          .dims = {x.rows, w.rows, w.cols}},
-         std::move(reads), {y});
+  Op op = product_op(x, of.one_member ? sizes.shard_tokens : x.rows, w.rows, w.cols, of);
+  op.trans_b = true;
+  op.accumulate = accumulate;
+  kernel(name, op, std::move(reads), {y});
 }
 
 void StageBuilder::linear_input_grad(const std::string& name, const View& dy, const View& w,
-                                     const View& dx, bool transposed, bool accumulate) {
-  kernel(name,
-         {.kind = OpKind::Gemm,
-          .dtype = gemm_dtype(dy),
-          .trans_b = transposed,
-          .accumulate = accumulate,
-          .dims = {dy.rows, dx.cols, dy.cols}},
-         {dy, w}, {dx});
+                                     const View& dx, bool transposed, bool accumulate,
+                                     RingRows of) {
+  Op op = product_op(dy, of.one_member ? sizes.shard_tokens : dy.rows, dx.cols, dy.cols, of);
+  op.trans_b = transposed;
+  op.accumulate = accumulate;
+  kernel(name, op, {dy, w}, {dx});
 }
 
 void StageBuilder::linear_weight_grad(const std::string& name, const View& dy, const View& x,
-                                      const View& dw, bool transposed) {
+                                      const View& dw, bool transposed, RingRows of) {
   std::vector<View> writes{dw};
   if (kernels.dummy_weight_grads && job.lora_rank == 0)
     writes.push_back(dummy_weight_grad(name, dw));
-  kernel_in(Phase::WeightGrad, name,
-            {.kind = OpKind::Gemm,
-             .dtype = gemm_dtype(x),
-             .trans_a = !transposed,
-             .trans_b = transposed,
-             .accumulate = true,
-             .dims = {dw.rows, dw.cols, transposed ? x.cols : x.rows}},
-            {dy, x}, std::move(writes));
+  const std::int64_t tokens = transposed ? x.cols : x.rows;
+  Op op = product_op(x, dw.rows, dw.cols, of.one_member ? sizes.shard_tokens : tokens, of);
+  op.trans_a = !transposed;
+  op.trans_b = transposed;
+  op.accumulate = true;
+  kernel_in(Phase::WeightGrad, name, op, {dy, x}, std::move(writes));
 }
 
 void StageBuilder::grouped_linear(const std::string& name, const View& x, const View& w,

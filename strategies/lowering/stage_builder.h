@@ -22,11 +22,15 @@ namespace gputwin {
 struct StageWiring {
   SlotId tp{}, dp{}, shard{}, replica{}, model{}, embedding{}, next{}, previous{};
   SlotId copies{}, loss{};
+  SlotId tp_next{}, tp_previous{};        // neighbours in the ring exchange of tensor parallelism
   SlotId ep{}, expert_dp{};               // the expert group, the ranks that hold the same experts
   SlotId cp{}, cp_next{}, cp_previous{};  // the last two: neighbours in the ring exchange
   std::uint8_t compute_stream = 0, tp_stream = 0, dp_stream = 0;
   std::uint8_t cp_stream = 0, cp_receive_stream = 0;  // collectives or sends; receives
   std::uint8_t ep_stream = 0;
+  // Ring exchange: to the next rank, from the previous one, and the other way.
+  std::uint8_t ring_send_stream = 0, ring_receive_stream = 0;
+  std::uint8_t ring_send_back_stream = 0, ring_receive_back_stream = 0;
   std::uint8_t send_stream = 0, receive_stream = 0;  // to next, from previous: activations
   // to previous, from next: gradients, if all chunks run down the stages
   std::uint8_t gradient_send_stream = 0, gradient_receive_stream = 0;
@@ -37,6 +41,12 @@ struct StageWiring {
 struct NarrowCopies {
   View rows, cols;
   bool blocks = false;  // one per expert, each transposed on its own: the whole keeps its shape
+};
+
+/// Whose rows of a whole tensor a product takes: all, or those of a member of tp (op.h, note 20).
+struct RingRows {
+  bool one_member = false;
+  std::uint32_t step = 0;
 };
 
 /// Adds operations to one segment after another.
@@ -97,13 +107,13 @@ class StageBuilder {
 
   /// y = x w^T (+ bias): x [t, k], w [n, k], y [t, n].
   void linear(const std::string& name, const View& x, const View& w, const View& bias,
-              const View& y, bool accumulate = false);
+              const View& y, bool accumulate = false, RingRows of = {});
   /// dx = dy w; `transposed`: w is given as w^T [k, n].
   void linear_input_grad(const std::string& name, const View& dy, const View& w, const View& dx,
-                         bool transposed = false, bool accumulate = false);
+                         bool transposed = false, bool accumulate = false, RingRows of = {});
   /// dw += dy^T x; `transposed`: both are given transposed, [n, t] and [k, t].
   void linear_weight_grad(const std::string& name, const View& dy, const View& x, const View& dw,
-                          bool transposed = false);
+                          bool transposed = false, RingRows of = {});
 
   /// The same three of the rank's experts: x, y and w are one block per expert below each other.
   void grouped_linear(const std::string& name, const View& x, const View& w, const View& y);
@@ -159,6 +169,7 @@ class StageBuilder {
   Buffer named(const std::string& name, std::int64_t rows, std::int64_t cols, DType dtype,
                MemoryClass memory) const;
   DType gemm_dtype(const View& x) const;
+  Op product_op(const View& x, std::int64_t m, std::int64_t n, std::int64_t k, RingRows of) const;
   /// Calls `act` with the rows of each of those pieces, in a token shard and in the whole.
   template <class Act>
   void each_piece(const View& shard, const View& full, Act act);

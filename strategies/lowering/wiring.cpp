@@ -52,6 +52,20 @@ void wire_context(const Layout& layout, Program& program, StageWiring& w) {
   w.cp_receive_stream = add_stream(program, "cp_receive", StreamKind::Communication);
 }
 
+void wire_ring(const Layout& layout, Program& program, StageWiring& w) {
+  if (!is_ring(layout.tp_overlap) || layout.tp == 1) return;
+  w.tp_next = add_slot(program, "tp_next", Domain::Tp, true);
+  w.tp_previous = add_slot(program, "tp_previous", Domain::Tp, true);
+  const auto stream = [&](const char* name) {
+    return add_stream(program, name, StreamKind::Communication);
+  };
+  w.ring_send_stream = stream("tp_send");
+  w.ring_receive_stream = stream("tp_receive");
+  if (layout.tp_overlap != TpOverlap::RingBothWays) return;
+  w.ring_send_back_stream = stream("tp_send_back");
+  w.ring_receive_back_stream = stream("tp_receive_back");
+}
+
 // Experts span the dp x cp x tp ranks of a stage, consecutive ones in rank order.
 void wire_experts(const Layout& layout, Program& program, StageWiring& w) {
   if (layout.ep > 1) {
@@ -59,6 +73,11 @@ void wire_experts(const Layout& layout, Program& program, StageWiring& w) {
     w.ep_stream = add_stream(program, "ep", StreamKind::Communication);
   }
   if (expert_replicas(layout) > 1) w.expert_dp = add_slot(program, "expert_dp", Domain::Dp);
+}
+
+std::uint32_t ring_neighbour(const Layout& layout, Coordinates at, std::int32_t step) {
+  at.tp = (at.tp + step + layout.tp) % layout.tp;
+  return layout.rank(at).value;
 }
 
 // Ranks that agree on `key` form one communicator, in rank order.
@@ -156,6 +175,7 @@ StageWiring wire_stage(const Layout& layout, std::int32_t stage, bool tied, bool
   wire_pipeline(layout, stage, program, w);
   wire_context(layout, program, w);
   if (experts) wire_experts(layout, program, w);
+  wire_ring(layout, program, w);
   return w;
 }
 
@@ -218,6 +238,10 @@ void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<Sta
     if (w.ep.valid()) rank.slots.push_back(ep.join({c.pp, index / layout.ep, 0, 0}, id));
     if (w.expert_dp.valid()) {
       rank.slots.push_back(expert_dp.join({c.pp, index % layout.ep, 0, 0}, id));
+    }
+    if (w.tp_next.valid()) {
+      rank.slots.push_back(ring_neighbour(layout, c, 1));
+      rank.slots.push_back(ring_neighbour(layout, c, -1));
     }
     builder.rank(std::move(rank));
   }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "sim/core/codecs.h"
 #include "strategies/lowering/transformer.h"
+#include "strategies/passes/choose_codecs.h"
 #include "strategies/passes/compress.h"
 #include "strategies/passes/recompute.h"
 
@@ -61,6 +61,10 @@ class Chooser {
       if (auto* refused = std::get_if<Infeasible>(&blocks)) return std::move(*refused);
       consider(with, std::get<LayerBlocks>(blocks));
     }
+    const Compression& asked = layout_.compression;
+    if (asked.search) {
+      choose_codecs(model_, cluster_, job_, asked.max_error, prices_, best_.layout);
+    }
     return std::move(best_);
   }
 
@@ -86,20 +90,10 @@ class Chooser {
     const Compression& given = layout_.compression;
     if (!given.search) return {given};
     std::vector<Compression> list{Compression{}};
-    for (const CodecEntry& entry : codec_table()) {
-      if (entry.usual.kind == CodecKind::None || entry.usual.kind == CodecKind::LowRank) continue;
-      for (const double keep : {0.1, 0.2, 0.3, 0.5}) {
-        Codec codec = entry.usual;
-        const bool sparse = codec.kind == CodecKind::TopkPwq || codec.kind == CodecKind::Topk;
-        if (sparse) codec.keep = keep;
-        for (const CompressedSum sum : {CompressedSum::TwoStep, CompressedSum::Gather}) {
-          if (layout_.sp && sum == CompressedSum::Gather) continue;
-          const auto error = exchange_error(codec, sum, model_.hidden, layout_.sp);
-          if (error.value_or(1.0) > given.max_error) continue;
-          list.push_back({.forward = codec, .backward = codec, .sum = sum});
-        }
-        if (!sparse) break;
-      }
+    if (compress_layers_refusal(model_, layout_, job_)) return list;
+    for (const CodecChoice& c : codec_choices(given.max_error, model_.hidden, layout_.sp)) {
+      if (c.codec.kind == CodecKind::None) continue;
+      list.push_back({.forward = c.codec, .backward = c.codec, .sum = c.sum});
     }
     return list;
   }

@@ -34,38 +34,6 @@ Call cut(const Plan& plan, Call call, const Range& r) {
   return call;
 }
 
-// Seconds of calls on the first rank of a stage.
-class Clock {
- public:
-  Clock(const Lowered& lowered, std::int32_t stage, const StagePrices& prices) : prices_(prices) {
-    const Layout& l = lowered.layout;
-    first_ = l.rank({.tp = 0, .cp = 0, .dp = 0, .pp = stage});
-    for (std::int32_t t = 0; t < l.tp; ++t) {
-      const RankId rank = l.rank({.tp = t, .cp = 0, .dp = 0, .pp = stage});
-      members_.push_back(l.devices.empty() ? GpuId(rank.value) : l.devices[rank.value]);
-    }
-  }
-
-  double kernel(const Call& call) const {
-    if (prices_.costs == nullptr) return 1.0;
-    const DeviceKindId device = prices_.topology->device_kind(members_[0]);
-    const Cost cost =
-        prices_.costs->kernel(call.op, bytes_of(call.reads), bytes_of(call.writes), device);
-    return cost.time.value;
-  }
-  double collective(const Call& call) const {
-    if (prices_.costs == nullptr) return 1.0;
-    const Bytes bytes = std::max(bytes_of(call.reads), bytes_of(call.writes));
-    const auto schedule = prices_.costs->collective(call.op.kind, bytes, members_);
-    return closed_form(schedule, members_, *prices_.topology).value;
-  }
-
- private:
-  const StagePrices& prices_;
-  RankId first_;
-  std::vector<GpuId> members_;
-};
-
 // An operation of a run of layers and the segment it comes from.
 struct RunOp {
   SegmentOp op;
@@ -103,7 +71,7 @@ std::vector<Stage> stages_of(const Plan& plan, const std::vector<RunOp>& ops) {
 // Issues the chunks of a run of layers stage by stage.
 class RunOrder {
  public:
-  RunOrder(PlanBuilder& builder, const Clock& clock, std::vector<Stage> stages,
+  RunOrder(PlanBuilder& builder, const StageClock& clock, std::vector<Stage> stages,
            const std::vector<std::int64_t>& units)
       : builder_(builder), clock_(clock), stages_(std::move(stages)), units_(units) {}
 
@@ -189,7 +157,7 @@ class RunOrder {
   }
 
   PlanBuilder& builder_;
-  const Clock& clock_;
+  const StageClock& clock_;
   std::vector<Stage> stages_;
   const std::vector<std::int64_t>& units_;
   std::vector<std::size_t> next_;  // by chunk: its next stage
@@ -205,7 +173,7 @@ bool is_layer(const Segment& s) {
 
 class Cutter {
  public:
-  Cutter(PlanBuilder& builder, const Layout& layout, const Clock& clock)
+  Cutter(PlanBuilder& builder, const Layout& layout, const StageClock& clock)
       : builder_(builder), layout_(layout), clock_(clock) {}
 
   void cut_list(std::vector<Segment>& list, const std::vector<std::int64_t>& units) {
@@ -278,7 +246,7 @@ class Cutter {
 
   PlanBuilder& builder_;
   const Layout& layout_;
-  const Clock& clock_;
+  const StageClock& clock_;
 };
 
 const Segment* middle_layer(const std::vector<Segment>& list) {
@@ -289,8 +257,10 @@ const Segment* middle_layer(const std::vector<Segment>& list) {
   return layers.empty() ? nullptr : layers[layers.size() / 2];
 }
 
-std::vector<BlockCosts> blocks_of(const Plan& plan, const Segment& segment, const Clock& clock,
-                                  std::int64_t samples) {
+// `cuts`: of every number of samples up to `samples`; else of all of them, the others in
+// proportion, since what is not cut need not divide by samples (context parallelism).
+std::vector<BlockCosts> blocks_of(const Plan& plan, const Segment& segment, const StageClock& clock,
+                                  std::int64_t samples, bool cuts) {
   std::vector<RunOp> ops;
   for (const SegmentOp& op : segment.ops) ops.push_back({op, 0});
   std::vector<BlockCosts> blocks;
@@ -299,12 +269,14 @@ std::vector<BlockCosts> blocks_of(const Plan& plan, const Segment& segment, cons
     for (std::int64_t x = 1; x <= samples; ++x) {
       double c = 0, r = 0;
       for (const RunOp& o : stage.ops) {
-        const Call call = cut(plan, plan.calls[o.op.call.value], {0, x, samples});
+        const Call& whole = plan.calls[o.op.call.value];
+        const Call call = cuts ? cut(plan, whole, {0, x, samples}) : whole;
         (o.op.kind == Kind::Kernel ? c : r) +=
             o.op.kind == Kind::Kernel ? clock.kernel(call) : clock.collective(call);
       }
-      block.compute.push_back(c);
-      block.communicate.push_back(r);
+      const double share = cuts ? 1.0 : static_cast<double>(x) / static_cast<double>(samples);
+      block.compute.push_back(c * share);
+      block.communicate.push_back(r * share);
     }
     blocks.push_back(std::move(block));
   }
@@ -317,7 +289,7 @@ Lowered overlap(Lowered lowered, const StagePrices& prices) {
   const ChunkOverlap& chosen = lowered.layout.chunk_overlap;
   GPUTWIN_CHECK(chosen.chosen(), "chunks are chosen before they are cut");
   if (chosen.forward.size() < 2 && chosen.backward.size() < 2) return lowered;
-  std::vector<Clock> clocks;
+  std::vector<StageClock> clocks;
   for (std::int32_t s = 0; s < lowered.layout.pp; ++s) clocks.emplace_back(lowered, s, prices);
   PlanBuilder builder(std::move(lowered.plan));
   for (std::size_t s = 0; s < lowered.stages.size(); ++s) {
@@ -358,15 +330,16 @@ std::optional<Infeasible> overlap_refusal(const Transformer& model, const Layout
 }
 
 LayerBlocks layer_blocks(const Lowered& lowered, const StagePrices& prices) {
-  const Clock clock(lowered, 0, prices);
+  const StageClock clock(lowered, 0, prices);
   const std::int64_t samples = lowered.layout.micro_batch;
   LayerBlocks blocks;
   const Chunk& chunk = lowered.stages[0].chunks[0];
   const Segment* forward = middle_layer(chunk.forward);
   const Segment* backward = middle_layer(chunk.backward);
   if (forward == nullptr || backward == nullptr) return blocks;
-  blocks.forward = blocks_of(lowered.plan, *forward, clock, samples);
-  blocks.backward = blocks_of(lowered.plan, *backward, clock, samples);
+  const bool cuts = lowered.layout.chunk_overlap.on();
+  blocks.forward = blocks_of(lowered.plan, *forward, clock, samples, cuts);
+  blocks.backward = blocks_of(lowered.plan, *backward, clock, samples, cuts);
   for (const SegmentOp& op : backward->ops) {
     if (!is_filler(lowered.plan, op)) continue;
     blocks.filler_seconds += clock.kernel(lowered.plan.calls[op.call.value]);

@@ -4,21 +4,14 @@
 
 #include <optional>
 
-#include "sim/core/cost_model.h"
 #include "sim/core/error.h"
 #include "sim/core/job.h"
 #include "sim/core/segment.h"
-#include "sim/core/topology.h"
 #include "sim/core/workload.h"
 #include "strategies/overlap/partition.h"
+#include "strategies/passes/stage_clock.h"
 
 namespace gputwin {
-
-/// Prices of kernels and collectives for one stage; without, all kernels and collectives are alike.
-struct StagePrices {
-  const CostModel* costs = nullptr;
-  const Topology* topology = nullptr;
-};
 
 /// `lowered` with the layers' operations cut into the chunks of layout.chunk_overlap, which must be
 /// chosen. One chunk leaves it as it is.

@@ -115,8 +115,9 @@ class Walker {
 
   Task<Memory> task(const Instruction& i) const {
     Task<Memory> made{&i, body_, {}, {}};
-    for (const View& view : plan_.call(i).reads) made.reads.push_back(operand(view, i));
-    for (const View& view : plan_.call(i).writes) made.writes.push_back(operand(view, i));
+    const Call call = placed(plan_, rank_, plan_.call(i));
+    for (const View& view : call.reads) made.reads.push_back(operand(view, i));
+    for (const View& view : call.writes) made.writes.push_back(operand(view, i));
     return made;
   }
 

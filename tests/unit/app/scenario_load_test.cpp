@@ -189,6 +189,14 @@ TEST(LoadScenario, ReadsPasses) {
       layout(R"([{"compress": {"activations": {"codec": "topk_pwq", "keep": 0.3}}}])").compression;
   EXPECT_EQ(c.forward, (Codec{.kind = CodecKind::TopkPwq, .keep = 0.3, .bits = 8}));
   EXPECT_EQ(c.backward, Codec{});
+  const Compression of_gradients = layout(R"([{"compress": {
+      "dp_gradients": {"codec": "powersgd", "rank": 8, "error_feedback": true},
+      "pp_gradients": {"codec": "int4"}}}])")
+                                       .compression;
+  EXPECT_EQ(of_gradients.reduced, (Codec{.kind = CodecKind::LowRank, .rank = 8}));
+  EXPECT_TRUE(of_gradients.feedback);
+  EXPECT_EQ(of_gradients.sent, Codec{});
+  EXPECT_EQ(of_gradients.sent_back, (Codec{.kind = CodecKind::Block, .bits = 4}));
 }
 
 }  // namespace

@@ -125,6 +125,8 @@ TEST(Refusal, KnowsWhichRecipeFitsWhichFormat) {
   EXPECT_EQ(refusal(R"({"job": {"precision": {"params": "fp8"}}})").pointer,
             "/job/precision/params");
   EXPECT_EQ(refusal(R"({"layout": {"tp_overlap": "userbuffers"}})").pointer, "/layout/tp_overlap");
+  EXPECT_EQ(refusal(R"({"layout": {"tp_overlap": "ring-exchange"}})").pointer,
+            "/layout/tp_overlap");
 }
 
 TEST(Refusal, SaysWhatContextParallelismNeeds) {

@@ -189,6 +189,11 @@ void encode(const Op& op, const HostTask& task) {
   const Floats x(task.reads.at(0), true);
   need(x.size() == t * h, "operands of a codec do not fit its dims");
   const auto payload = payload_of(task.writes.at(0), payload_bytes(codec, t, h).value);
+  if (task.reads.size() > 1) {
+    std::vector<float> residual = load<float>(task.reads[1]);
+    codecs::encode_with_feedback(codec, x.data(), t, h, residual, payload);
+    return store(task.writes.at(1), residual);
+  }
   codecs::encode(codec, {x.data(), codecs::Element::Fp32, t, h}, payload);
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 namespace gputwin::interpreted {
 
@@ -169,27 +170,37 @@ void abs_max(Work& work) {
 // A row of a payload holds the values, then bits that say where they stand, 48 to a cell.
 constexpr std::int64_t kBitsOfACell = 48;
 
+// Cells of a row that say which of h values are the k kept; none where all are.
+std::int64_t marks_of(std::int64_t k, std::int64_t h) {
+  return k == h ? 0 : (h + kBitsOfACell - 1) / kBitsOfACell;
+}
+
+// The k largest of one token go to a row of the payload; they become 0 in `token`.
+void encode_token(double* token, std::int64_t h, std::int64_t k, double* row) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(h));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return std::abs(token[a]) > std::abs(token[b]);
+  });
+  std::sort(order.begin(), order.begin() + k);
+  for (std::int64_t i = 0; i < k; ++i) {
+    row[i] = std::exchange(token[order[i]], 0.0);
+    if (k == h) continue;
+    row[k + order[i] / kBitsOfACell] += std::ldexp(1.0, static_cast<int>(order[i] % kBitsOfACell));
+  }
+}
+
 void encode(Work& work) {
   const auto [t, h, k, q, c, unused] = work.op.dims;
-  const Array& x = input(work, 0, t * h);
+  Array x = input(work, 0, t * h);
   const std::int64_t row = static_cast<std::int64_t>(work.writes[0].size()) / t;
-  const std::int64_t marks = (h + kBitsOfACell - 1) / kBitsOfACell;
-  need(k + marks <= row, "a payload of less than 8 bits a value is not interpreted");
+  need(k + marks_of(k, h) <= row, "a payload of less than 8 bits a value is not interpreted");
+  const bool feedback = work.reads.size() > 1;
+  for (std::int64_t i = 0; feedback && i < t * h; ++i) x[i] += input(work, 1, t * h)[i];
   Array& y = output(work, 0, t * row);
   std::fill(y.begin(), y.end(), 0.0);
-  for (std::int64_t r = 0; r < t; ++r) {
-    std::vector<std::int64_t> order(static_cast<std::size_t>(h));
-    std::iota(order.begin(), order.end(), std::int64_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-      return std::abs(x[r * h + a]) > std::abs(x[r * h + b]);
-    });
-    std::sort(order.begin(), order.begin() + k);
-    for (std::int64_t i = 0; i < k; ++i) {
-      y[r * row + i] = x[r * h + order[i]];
-      y[r * row + k + order[i] / kBitsOfACell] +=
-          std::ldexp(1.0, static_cast<int>(order[i] % kBitsOfACell));
-    }
-  }
+  for (std::int64_t r = 0; r < t; ++r) encode_token(x.data() + r * h, h, k, y.data() + r * row);
+  if (feedback) output(work, 1, t * h) = x;
 }
 
 void decode(Work& work) {
@@ -198,13 +209,39 @@ void decode(Work& work) {
   const Array& x = input(work, 0, parts * t * row);
   Array& y = output(work, 0, t * h);
   std::fill(y.begin(), y.end(), 0.0);
+  const bool all = marks_of(k, h) == 0;
   for (std::int64_t from = 0; from < parts * t; ++from) {
     for (std::int64_t column = 0, i = 0; column < h; ++column) {
-      const auto marks = static_cast<std::uint64_t>(x[from * row + k + column / kBitsOfACell]);
-      if ((marks >> (column % kBitsOfACell) & 1) == 0) continue;
+      const std::int64_t cell = from * row + k + column / kBitsOfACell;
+      const auto marks = all ? 0 : static_cast<std::uint64_t>(x[cell]);
+      if (!all && (marks >> (column % kBitsOfACell) & 1) == 0) continue;
       y[from % t * h + column] += x[from * row + i++];
     }
   }
+}
+
+/// Gram-Schmidt over the columns of x [n, r], twice against rounding.
+void orthonormalise(Work& work) {
+  const std::int64_t n = work.op.dims[0], r = work.op.dims[1];
+  Array x = input(work, 0, n * r);
+  const auto dot = [&](std::int64_t a, std::int64_t b) {
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < n; ++i) sum += x[i * r + a] * x[i * r + b];
+    return sum;
+  };
+  for (std::int64_t c = 0; c < r; ++c) {
+    const double before = dot(c, c);
+    for (int pass = 0; pass < 2; ++pass) {
+      for (std::int64_t other = 0; other < c; ++other) {
+        const double part = dot(c, other);
+        for (std::int64_t i = 0; i < n; ++i) x[i * r + c] -= part * x[i * r + other];
+      }
+    }
+    const double left = dot(c, c);
+    const double scale = left > 1e-20 * before ? 1.0 / std::sqrt(left) : 0.0;
+    for (std::int64_t i = 0; i < n; ++i) x[i * r + c] *= scale;
+  }
+  output(work, 0, n * r) = x;
 }
 
 double clip_factor(const Work& work) {
@@ -377,6 +414,7 @@ void compute(Work& work) {
     case OpKind::AbsMax: return abs_max(work);
     case OpKind::Encode: return encode(work);
     case OpKind::Decode: return decode(work);
+    case OpKind::Orthonormalise: return orthonormalise(work);
     case OpKind::Add:
     case OpKind::Zero:
     case OpKind::SumOfSquares: return elementwise(work);

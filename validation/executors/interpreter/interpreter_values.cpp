@@ -274,9 +274,39 @@ std::optional<Place> home(const World& world, const RankState& rank, const View&
   return owned(world, rank, {view.buffer, *element * element_bytes(view.dtype)}, spreads);
 }
 
-std::vector<Spread> spreads_of(const World& world, const RankState& rank, OpKind kind) {
+/// The call of `kind` that writes `buffer`.
+const Call* writer(const World& world, const std::vector<CallId>& calls, OpKind kind,
+                   BufferId buffer) {
+  for (const CallId id : calls) {
+    const Call& call = world.plan.calls[id.value];
+    if (call.op.kind == kind && call.writes.at(0).buffer == buffer) return &call;
+  }
+  return nullptr;
+}
+
+/// A reduce-scatter of payloads: what is encoded, exchanged, and decoded to a part of its own.
+std::vector<Spread> coded_scatters(const World& world, const std::vector<CallId>& calls) {
   std::vector<Spread> spreads;
-  for (CallId id : calls_of(world.plan.program_of(rank.id))) {
+  for (const CallId id : calls) {
+    const Call& decode = world.plan.calls[id.value];
+    if (decode.op.kind != OpKind::Decode) continue;
+    const Call* sent = writer(world, calls, OpKind::AllToAll, decode.reads[0].buffer);
+    if (sent == nullptr) continue;
+    const Call* encode = writer(world, calls, OpKind::Encode, sent->reads[0].buffer);
+    if (encode == nullptr) continue;
+    const View& whole = encode->reads[0];
+    // An all-reduce of two steps ends in the whole.
+    if (writer(world, calls, OpKind::Decode, whole.buffer) != nullptr) continue;
+    spreads.push_back({whole, decode.writes[0], sent->op.slot});
+  }
+  return spreads;
+}
+
+std::vector<Spread> spreads_of(const World& world, const RankState& rank, OpKind kind) {
+  const std::vector<CallId> calls = calls_of(world.plan.program_of(rank.id));
+  std::vector<Spread> spreads;
+  if (kind == OpKind::ReduceScatter) spreads = coded_scatters(world, calls);
+  for (CallId id : calls) {
     const Call& call = world.plan.calls[id.value];
     if (call.op.kind != kind || call.reads.empty() || call.writes.empty()) continue;
     const bool scatter = kind == OpKind::ReduceScatter;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "strategies/passes/compress.h"
 #include "tests/support/small_cluster.h"
 #include "tests/support/table_cost_model.h"
 #include "tests/unit/strategies/worlds.h"
@@ -103,6 +104,32 @@ TEST(Choose, NeverTakesACodecThatLosesOrErrsTooMuch) {
   const PassChoice none = choice(costs, l);
   EXPECT_FALSE(none.layout.compression.on());
   EXPECT_DOUBLE_EQ(none.chosen_seconds, none.blocking_seconds);
+}
+
+// Two replicas of two stages: gradients and messages are coded where that is faster by these costs,
+// each class on its own, and left alone where the code's kernels cost more than they save.
+TEST(Choose, CodesGradientsAndMessagesWhereTheyGain) {
+  WireCosts costs = wires();
+  Layout l;
+  l.dp = 2;
+  l.pp = 2;
+  l.micro_batch = 2;
+  l.compression = {.search = true, .max_error = 0.3};
+  const Compression chosen = choice(costs, l).layout.compression;
+  EXPECT_TRUE(chosen.on_gradients());
+  EXPECT_TRUE(chosen.on_messages());
+  EXPECT_FALSE(chosen.on_layers());
+  l.compression.max_error = 0;
+  EXPECT_FALSE(choice(costs, l).layout.compression.on());
+  l.compression.max_error = 0.3;
+  l.pp = 1;
+  l.dp = 4;
+  EXPECT_FALSE(choice(costs, l).layout.compression.on_messages());
+  l.zero = 2;
+  EXPECT_TRUE(compress_refusal(wide_gpt(), l, tiny_job(8)).has_value());
+  l.zero = 0;
+  costs.codec_seconds = 10;
+  EXPECT_FALSE(choice(costs, l).layout.compression.on());
 }
 
 // Compute as long as communication: chunks win, by no more than the bound; without compute nothing

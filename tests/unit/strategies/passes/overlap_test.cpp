@@ -3,48 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
-#include "sim/core/plan_builder.h"
 #include "strategies/passes/choose.h"
-#include "tests/support/interpreter.h"
 #include "tests/support/small_cluster.h"
 #include "tests/support/table_cost_model.h"
+#include "tests/unit/strategies/passes/split_meaning.h"
 #include "tests/unit/strategies/worlds.h"
 
 namespace gputwin {
 namespace {
-
-Results meaning(const Transformer& model, const Layout& layout, const Job& job,
-                std::uint64_t seed) {
-  InterpretOptions options;
-  options.generic_constants = true;
-  options.seed = seed;
-  Plan plan = plan_of(model, layout, job);
-  for (Buffer& b : plan.buffers) {
-    if (b.name.find("_shard") != std::string::npos) b.persistent = true;
-  }
-  for (Program& p : plan.programs) place_memory(plan, p);
-  return interpret(plan, options);
-}
-
-double worst_difference(const Results& a, const Results& b) {
-  double worst = std::abs(a.loss - b.loss);
-  for (const auto& [name, tensor] : a.gradients) {
-    const auto& other = b.gradients.at(name).values;
-    for (std::size_t i = 0; i < tensor.values.size(); ++i) {
-      worst = std::max(worst, std::abs(tensor.values[i] - other[i]));
-    }
-  }
-  return worst;
-}
-
-Layout on_one_gpu() {
-  Layout one;
-  one.schedule = Schedule::None;
-  one.micro_batch = 4;
-  return one;
-}
 
 // Four samples of a micro-batch over tp 2, in the given chunks.
 Layout chunked(bool sp, std::vector<std::int64_t> forward, std::vector<std::int64_t> backward) {
@@ -154,55 +120,45 @@ TEST(AsyncTp, CutsAlsoTheScattersOfInputGradients) {
   EXPECT_LT(worst_difference(expected, meaning(tiny_gpt(), l, job, 3)), 1e-9);
 }
 
-Layout compressed(bool sp, double keep, CompressedSum sum, std::vector<std::int64_t> chunks) {
-  Layout l = chunked(sp, chunks, chunks);
-  const Codec codec{.kind = CodecKind::TopkPwq, .keep = keep, .bits = 8};
-  l.compression = {.forward = codec, .backward = codec, .sum = sum};
-  return l;
-}
-
-// All values kept: what is decoded is what was encoded, and sums are sums.
-TEST(Compress, KeepingEverythingMeansTheSame) {
-  const Job job = tiny_job(8);
-  const Results expected = meaning(tiny_gpt(), on_one_gpu(), job, 0);
+// tp 4, one sample of 8 tokens or four of 4: every gather and scatter of a layer in 3 messages, of
+// which both ways at once take 2 one after the other, and 4 products of a quarter of the tokens.
+TEST(RingExchange, PassesShardsAndMeansTheSame) {
   std::uint64_t seed = 0;
-  for (const bool sp : {false, true}) {
-    for (const CompressedSum sum : {CompressedSum::Gather, CompressedSum::TwoStep}) {
-      for (const std::vector<std::int64_t>& chunks :
-           {std::vector<std::int64_t>{4}, {2, 2}, {1, 3}}) {
-        const Layout l = compressed(sp, 1.0, sum, chunks);
-        EXPECT_LT(worst_difference(expected, meaning(tiny_gpt(), l, job, ++seed)), 1e-9) << seed;
+  for (const Transformer& model : {tiny_gpt(), tiny_llama()}) {
+    if (model.kv_heads % 4 != 0) continue;
+    for (const TpOverlap ring : {TpOverlap::Ring, TpOverlap::RingBothWays}) {
+      for (const Recompute recompute : {Recompute::None, Recompute::Selective, Recompute::Full}) {
+        Layout l = chunked(true, {}, {});
+        l.tp = 4;
+        l.chunk_overlap = {};
+        l.tp_overlap = ring;
+        l.recompute = recompute;
+        const Job job = tiny_job(8);
+        const Results expected = meaning(model, on_one_gpu(), job, 0);
+        EXPECT_LT(worst_difference(expected, meaning(model, l, job, ++seed)), 1e-9) << seed;
+        l.tp = 2;
+        l.pp = 2;
+        EXPECT_LT(worst_difference(expected, meaning(model, l, job, ++seed)), 1e-9) << seed;
       }
     }
   }
+  EXPECT_GT(seed, 0u);
 }
 
-// Half of the values: gradients move, by more the fewer are kept, and stay of their size.
-TEST(Compress, KeepingLessMovesGradients) {
-  const Job job = tiny_job(8);
-  const Results expected = meaning(tiny_gpt(), on_one_gpu(), job, 0);
-  const auto error = [&](double keep) {
-    return worst_difference(
-        expected, meaning(tiny_gpt(), compressed(false, keep, CompressedSum::Gather, {4}), job, 1));
-  };
-  EXPECT_GT(error(0.5), 1e-6);
-  EXPECT_GT(error(0.25), error(0.9));
-  EXPECT_LT(error(0.9), 0.5);
-}
-
-// A rank of tp 2 gathers one payload of each token from the other; two steps exchange the same in
-// halves. The payload of 8 values, 4 kept in 8 bits: 4 + 1 byte of bitmap + 8 of scales.
-TEST(Compress, SendsPayloads) {
-  const Plan plan =
-      plan_of(tiny_gpt(), compressed(false, 0.5, CompressedSum::Gather, {4}), tiny_job(8));
-  std::int64_t largest = 0;
-  for (const Call& call : plan.calls) {
-    if (call.op.kind == OpKind::Encode) largest = std::max(largest, call.writes[0].cols);
+TEST(RingExchange, CutsGathersAndScattersInMessages) {
+  Layout l = chunked(true, {}, {});
+  l.tp = 4;
+  l.chunk_overlap = {};
+  for (const TpOverlap ring : {TpOverlap::Ring, TpOverlap::RingBothWays}) {
+    l.tp_overlap = ring;
+    const Plan plan = plan_of(tiny_gpt(), l, tiny_job(8));
+    EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::AllGather), 0);
+    EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::ReduceScatter), 0);
+    EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::SendTo), 4 * 3);
+    EXPECT_EQ(count_ops(plan, Phase::Backward, 1, OpKind::SendTo), (2 + 4) * 3);
+    EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::Gemm), 4 * 4);
+    EXPECT_EQ(count_ops(plan, Phase::WeightGrad, 1, OpKind::Gemm), 4 * 4);
   }
-  EXPECT_EQ(largest, 4 + 1 + 8);
-  EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::AllReduce), 0);
-  EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::AllGather), 2);
-  EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::Decode), 2);
 }
 
 // Refusals name a way out.
