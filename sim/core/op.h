@@ -7,7 +7,7 @@
 // `accumulate` is set.
 //
 //  kind                 dims          reads                       writes
-//  Gemm                 {m,n,k}       A, B [, bias]               C(+)=  op(A) m x k, op(B) k x n, note 20
+//  Gemm                 {m,n,k}       A, B [, bias]               C(+)=  op(A) op(B)  note 20
 //  GroupedGemm          {g,m,n,k}     A, B                        C(+)=  g blocks of each operand
 //  AttentionScores      {b,a,g,s,u,d} Q, K                        S = Q K^T / sqrt(d) [b a s, u]
 //  AttentionContext     {b,a,g,s,u,d} P, V                        O = P V [b s, a d]

@@ -265,8 +265,9 @@ std::vector<World> linear_worlds(const LinearMode& mode) {
           w.model.layers = grid.pp * grid.vpp == 4 ? 4 : 2;
           w.layout.tp = tp;
           w.layout.sp = sp;
-          w.layout.tp_overlap =
-              sp ? draw.of({TpOverlap::None, TpOverlap::Userbuffers}) : TpOverlap::None;
+          w.layout.tp_overlap = sp ? draw.of({TpOverlap::None, TpOverlap::Userbuffers,
+                                              TpOverlap::Ring, TpOverlap::RingBothWays})
+                                   : TpOverlap::None;
           w.layout.pp = grid.pp;
           w.layout.vpp = grid.vpp;
           w.layout.schedule = grid.schedule;
@@ -326,6 +327,16 @@ std::vector<World> schedule_worlds(Schedule schedule, std::int32_t vpp) {
                                     "megatron-deepspeed", "torch", "generic"});
           w.job.precision.grads = draw.of({DType::F32, DType::Bf16});
           w.job.optimizer = draw.of({Optimizer::AdamW, Optimizer::Sgd});
+          // Codes that keep every value, of gradients and messages.
+          const Codec every{.kind = CodecKind::Block, .bits = 8};
+          const bool flushes = schedule != Schedule::PipedreamAsync;
+          if (dp > 1 && ways == 1 && flushes && draw.of({true, false})) {
+            w.layout.compression.reduced = every;
+            w.layout.compression.feedback = draw.of({true, false});
+            w.layout.compression.sum = draw.of({CompressedSum::Gather, CompressedSum::TwoStep});
+          }
+          if (draw.of({true, false})) w.layout.compression.sent = every;
+          if (draw.of({true, false})) w.layout.compression.sent_back = every;
           list.push_back(std::move(w));
         }
       }

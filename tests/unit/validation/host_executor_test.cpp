@@ -148,6 +148,40 @@ TEST(HostRun, CompressionChangesTheLossByItsErrorOnly) {
   EXPECT_LT(coarse, 0.5);
 }
 
+// The codes of gradients and messages as they are: fine ones leave the loss after a step where it
+// is, and a run of the interpreter's plan of low rank ends where this one does.
+TEST(HostRun, CodesOfGradientsAndMessagesRunAsPlanned) {
+  const Job job = tiny_job(8);
+  Layout l;
+  l.dp = 2;
+  l.pp = 2;
+  l.micro_batch = 2;
+  const double exact = host_loss(plan_of(tiny_llama(), l, job));
+  const Codec fine{.kind = CodecKind::Pwq, .bits = 12};
+  l.compression = {.reduced = fine, .feedback = true, .sent = fine, .sent_back = fine};
+  EXPECT_NEAR(host_loss(plan_of(tiny_llama(), l, job)), exact, 0.02);
+  l.zero = 1;
+  EXPECT_NEAR(host_loss(plan_of(tiny_llama(), l, job)), exact, 0.02);
+  l = {.dp = 2, .micro_batch = 2};
+  l.compression = {.reduced = {.kind = CodecKind::LowRank, .rank = 2}, .feedback = true};
+  const Plan low_rank = plan_of(tiny_llama(), l, job);
+  EXPECT_NEAR(host_loss(low_rank), true_loss(low_rank), 0.05);
+}
+
+// A rank multiplies the rows of the member whose shard has come around.
+TEST(HostRun, RingsTakeTheRowsOfTheMemberTheyCameFrom) {
+  Layout l;
+  l.tp = 2;
+  l.sp = true;
+  l.micro_batch = 2;
+  const Job job = tiny_job(4);
+  const double exact = host_loss(plan_of(tiny_gpt(), l, job));
+  for (const TpOverlap ring : {TpOverlap::Ring, TpOverlap::RingBothWays}) {
+    l.tp_overlap = ring;
+    EXPECT_NEAR(host_loss(plan_of(tiny_gpt(), l, job)), exact, 0.02);
+  }
+}
+
 TEST(HostRun, SixteenBitNumbersStayNearTheExactOnes) {
   Layout l;
   l.tp = 2;
