@@ -1,7 +1,7 @@
 // Fused attention that keeps no scores: one block for a query of a head, keys in the order they lie
 // with a running maximum (Dao et al. 2022, algorithm 1, with one query a tile). Made for correct
-// sums in a fixed order; it reads K and V once for every query, and backward Q and dO once for every
-// key, and is far from the speed of a tiled kernel.
+// sums in a fixed order; it reads K and V once for every query, and backward Q and dO once for
+// every key, and is far from the speed of a tiled kernel.
 #include "validation/executors/cuda/block.cuh"
 
 namespace gputwin::cuda {
@@ -48,8 +48,8 @@ __global__ void forward_kernel(AttentionShape shape, Matrix q, Matrix k, Matrix 
     const float score = block_sum(query * key);
     const float higher = fmaxf(top, score), keep = expf(top - higher), part = expf(score - higher);
     sum = sum * keep + part;
-    value = value * keep +
-            (mine ? part * at(v, key_of(shape, v, p.sample, j, p.key_head) + x) : 0.0f);
+    value =
+        value * keep + (mine ? part * at(v, key_of(shape, v, p.sample, j, p.key_head) + x) : 0.0f);
     top = higher;
   }
   const std::int64_t to = row_of(shape, out, p.sample, p.query, p.head) + x;

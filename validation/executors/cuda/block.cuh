@@ -64,7 +64,7 @@ template <class... Formal, class... Actual>
 void launch(const char* name, void (*kernel)(Formal...), std::int64_t blocks, cudaStream_t stream,
             const Actual&... arguments) {
   if (blocks == 0) return;
-  // Tests without a GPU define GPUTWIN_LAUNCH and compile the kernels for the processor.
+    // Tests without a GPU define GPUTWIN_LAUNCH and compile the kernels for the processor.
 #ifdef GPUTWIN_LAUNCH
   GPUTWIN_LAUNCH(name, kernel, blocks, kThreads, stream, arguments...);
 #else

@@ -75,7 +75,8 @@ PreparedKernel cast_copy(const KernelWork& work) {
   Placed from = read(work, 0);
   if (op.slot.valid()) {  // the rank's own part
     const std::int64_t n = op.dims[0], first = work.member * n;
-    need(is_dense(from.view) && first + n <= from.view.elements(), "the own part leaves its source");
+    need(is_dense(from.view) && first + n <= from.view.elements(),
+         "the own part leaves its source");
     from.view = {from.view.buffer, from.view.offset + first, 1, n, n, from.view.dtype};
   }
   return copy_or_cast(from, result(work, 0), op.scale);
@@ -172,9 +173,9 @@ Codec codec_of(const Op& op) {
 }
 
 std::uint8_t* payload_of(const Placed& operand, std::int64_t bytes) {
-  need(operand.view.dtype == DType::U8 && operand.view.elements() == bytes &&
-           is_dense(operand.view),
-       "a payload has the bytes that its codec makes, without gaps");
+  need(
+      operand.view.dtype == DType::U8 && operand.view.elements() == bytes && is_dense(operand.view),
+      "a payload has the bytes that its codec makes, without gaps");
   return reinterpret_cast<std::uint8_t*>(start(operand));
 }
 

@@ -89,8 +89,8 @@ std::vector<Home> homes_of(const Plan& plan) {
   for (const Buffer& buffer : plan.buffers) {
     const std::string& arena = plan.arenas[buffer.arena.value].name;
     if (arena != "gpu" && arena != "host") {
-      throw Fault("buffer " + buffer.name + " lies in \"" + arena + "\", and there is memory of a " +
-                  "GPU and of its host");
+      throw Fault("buffer " + buffer.name + " lies in \"" + arena +
+                  "\", and there is memory of a " + "GPU and of its host");
     }
     homes.push_back(arena == "gpu" ? Home::Gpu : Home::Pinned);
   }

@@ -9,8 +9,8 @@ namespace {
 std::uint32_t alignment_of(const void* place, std::int64_t step, cudaDataType_t type) {
   constexpr std::uintptr_t kMost = 256;
   const std::uintptr_t size = type == CUDA_R_32F ? 4 : 2;
-  const std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(place) |
-                              static_cast<std::uintptr_t>(step) * size | kMost;
+  const std::uintptr_t bits =
+      reinterpret_cast<std::uintptr_t>(place) | static_cast<std::uintptr_t>(step) * size | kMost;
   return static_cast<std::uint32_t>(bits & (~bits + 1));
 }
 
@@ -26,8 +26,8 @@ Layout layout_of(cudaDataType_t type, std::int64_t rows, std::int64_t cols, std:
   if (p.batch == 1) return layout;
   GPUTWIN_CUDA(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &p.batch,
                                                 sizeof p.batch));
-  GPUTWIN_CUDA(cublasLtMatrixLayoutSetAttribute(
-      made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step));
+  GPUTWIN_CUDA(cublasLtMatrixLayoutSetAttribute(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                &step, sizeof step));
   return layout;
 }
 
@@ -86,8 +86,7 @@ const Gemm::Chosen& Gemm::choose(const Product& product, const Alignment& alignm
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment.a},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment.c},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment.c}}) {
-    GPUTWIN_CUDA(
-        cublasLtMatmulPreferenceSetAttribute(created, attribute, &bytes, sizeof bytes));
+    GPUTWIN_CUDA(cublasLtMatmulPreferenceSetAttribute(created, attribute, &bytes, sizeof bytes));
   }
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
@@ -102,10 +101,9 @@ const Gemm::Chosen& Gemm::choose(const Product& product, const Alignment& alignm
 
 void Gemm::run(const Product& product, const void* a, const void* b, void* c,
                const Stream& stream) {
-  const Chosen& chosen = choose(
-      product, {alignment_of(a, product.step_a, product.type),
-                alignment_of(b, product.step_b, product.type),
-                alignment_of(c, product.step_c, product.out)});
+  const Chosen& chosen = choose(product, {alignment_of(a, product.step_a, product.type),
+                                          alignment_of(b, product.step_b, product.type),
+                                          alignment_of(c, product.step_c, product.out)});
   const float alpha = product.factor, beta = product.accumulate ? 1.0f : 0.0f;
   GPUTWIN_CUDA(cublasLtMatmul(handle_.get(), chosen.matmul.get(), &alpha, b, chosen.first.get(), a,
                               chosen.second.get(), &beta, c, chosen.result.get(), c,

@@ -35,8 +35,9 @@ struct Destroy {
 template <class Handle, auto kDestroy>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<kDestroy>>;
 
-/// A cuBLASLt handle and its workspace, for the products of one stream. The algorithm of a shape and
-/// of how its operands are aligned is chosen at its first use by the library's heuristic and kept.
+/// A cuBLASLt handle and its workspace, for the products of one stream. The algorithm of a shape
+/// and of how its operands are aligned is chosen at its first use by the library's heuristic and
+/// kept.
 class Gemm {
  public:
   explicit Gemm(std::size_t workspace_bytes = std::size_t{32} << 20);

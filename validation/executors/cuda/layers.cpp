@@ -46,9 +46,8 @@ PreparedKernel softmax(const KernelWork& work) {
   const cuda::SoftmaxShape shape{rows, s, u, op.causal};
   const Matrix x = read(work, 0, rows, u), y = result(work, 0, rows, u);
   if (op.kind == OpKind::SoftmaxForward) {
-    return {.enqueue = [=](const Lane& lane) {
-      cuda::softmax_forward(shape, x, y, stream_of(lane));
-    }};
+    return {
+        .enqueue = [=](const Lane& lane) { cuda::softmax_forward(shape, x, y, stream_of(lane)); }};
   }
   const Matrix grad = read(work, 1, rows, u);
   return {.enqueue = [=](const Lane& lane) {
@@ -107,8 +106,7 @@ PreparedKernel activation(const KernelWork& work) {
   const Matrix dy = read(work, 0, t, f), x = read(work, 1, t, width);
   const Matrix bias = optional_read(work, 2, 1, width), dx = result(work, 0, t, width);
   const Matrix dbias = optional_result(work, 1, 1, width);
-  return {.enqueue = [=, sums = work.writes.size() > 1,
-                      adds = op.accumulate](const Lane& lane) {
+  return {.enqueue = [=, sums = work.writes.size() > 1, adds = op.accumulate](const Lane& lane) {
     cuda::activation_backward(shape, dy, x, bias, dx, stream_of(lane));
     if (sums) cuda::column_sums(t, width, dx, adds, dbias, stream_of(lane));
   }};
@@ -184,9 +182,8 @@ PreparedKernel position(const KernelWork& work) {
     }};
   }
   const Matrix dtable = result(work, 0, size / h, h);
-  return {.enqueue = [=](const Lane& lane) {
-    cuda::position_grad(shape, x, dtable, stream_of(lane));
-  }};
+  return {
+      .enqueue = [=](const Lane& lane) { cuda::position_grad(shape, x, dtable, stream_of(lane)); }};
 }
 
 PreparedKernel loss(const KernelWork& work) {

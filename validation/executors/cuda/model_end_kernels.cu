@@ -97,10 +97,9 @@ void embedding_backward(EmbeddingShape shape, const std::int64_t* tokens, Matrix
                         cudaStream_t stream) {
   if (dtable.format != Element::Fp32) failed("embedding_backward", "gradients are not in 32 bits");
   if (!shape.accumulate) {
-    GPUTWIN_CUDA(cudaMemset2DAsync(
-        dtable.data, static_cast<std::size_t>(dtable.ld) * sizeof(float), 0,
-        static_cast<std::size_t>(shape.cols) * sizeof(float),
-        static_cast<std::size_t>(shape.table_rows), stream));
+    GPUTWIN_CUDA(cudaMemset2DAsync(dtable.data, static_cast<std::size_t>(dtable.ld) * sizeof(float),
+                                   0, static_cast<std::size_t>(shape.cols) * sizeof(float),
+                                   static_cast<std::size_t>(shape.table_rows), stream));
   }
   launch("embedding_backward", embedding_backward_kernel, blocks_for(shape.rows * shape.cols),
          stream, shape, tokens, dy, dtable);

@@ -17,8 +17,7 @@ inline bool is_dense(const View& view) { return view.rows <= 1 || view.ld == vie
 /// Its first element.
 inline std::byte* start(const Placed& operand) {
   const View& view = operand.view;
-  return operand.memory == nullptr ? nullptr
-                                   : operand.memory + view.offset * bits(view.dtype) / 8;
+  return operand.memory == nullptr ? nullptr : operand.memory + view.offset * bits(view.dtype) / 8;
 }
 
 inline cuda::Element element_of(DType dtype) {

@@ -63,9 +63,7 @@ struct HeadProducts {
 
 }  // namespace
 
-bool needs_products(const Op& op) {
-  return op.kind == OpKind::Gemm || is_attention_gemm(op.kind);
-}
+bool needs_products(const Op& op) { return op.kind == OpKind::Gemm || is_attention_gemm(op.kind); }
 
 PreparedKernel prepare_product(const KernelWork& work) {
   const Op& op = work.op;
