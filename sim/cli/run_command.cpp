@@ -157,7 +157,9 @@ int simulate(const Options& options) {
       return executors::host_obstacle(plan, executors::host_memory_limit());
     };
   }
-  executors::CudaExecutor cuda({.bodies = options.repeats + 1});
+  executors::CudaOptions on_gpus;
+  on_gpus.bodies = options.repeats + 1;
+  executors::CudaExecutor cuda(on_gpus);
   if (options.executor == "cuda") {
     request.machine = &cuda;
     request.obstacle = executors::cuda_obstacle;

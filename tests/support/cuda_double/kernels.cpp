@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kStack = std::size_t{64} << 10;
 
-/// A thread of a block: entered by swapcontext, left and entered again by longjmp, which makes no
-/// system call.
+/// A thread of every block: entered by swapcontext once, left and entered again by longjmp, which
+/// makes no system call.
 struct Fiber {
   std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStack);
   ucontext_t context{};
@@ -33,10 +33,12 @@ std::jmp_buf scheduler;
 ucontext_t unused;
 const std::function<void()>* body_of_block = nullptr;
 
-void run_thread() {
-  (*body_of_block)();
-  fibers[threadIdx.x].ended = true;
-  _longjmp(scheduler, 1);
+void run_threads() {
+  for (;;) {
+    (*body_of_block)();
+    fibers[threadIdx.x].ended = true;
+    barrier();  // until the next block
+  }
 }
 
 void resume(unsigned x) {
@@ -49,16 +51,13 @@ void resume(unsigned x) {
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = kStack;
   fiber.context.uc_link = nullptr;
-  makecontext(&fiber.context, run_thread, 0);
+  makecontext(&fiber.context, run_threads, 0);
   swapcontext(&unused, &fiber.context);
 }
 
 void run_block(int threads, const std::function<void()>& body) {
   body_of_block = &body;
-  for (Fiber& fiber : fibers) {
-    fiber.begun = fiber.ended = false;
-    fiber.shuffles = 0;
-  }
+  for (Fiber& fiber : fibers) fiber.ended = false;
   int left = threads;
   while (left > 0) {
     int ended = 0;

@@ -35,6 +35,7 @@ void launch_kernel(const char* name, void (*kernel)(Formal...), std::int64_t blo
 
 }  // namespace gputwin::cuda_double
 
+#define GPUTWIN_THREADS 64
 #define GPUTWIN_LAUNCH ::gputwin::cuda_double::launch_kernel
 
 inline gputwin::cuda_double::Index threadIdx, blockIdx, gridDim;  // of the fiber that runs

@@ -8,7 +8,7 @@ namespace gputwin::cuda {
 
 namespace {
 
-constexpr int kMaxHead = 256;  // a thread for an element of a head
+constexpr int kMaxHead = kThreads;  // a thread for an element of a head
 
 __device__ std::int64_t row_of(const AttentionShape& shape, const Matrix& m, std::int64_t sample,
                                std::int64_t query, std::int64_t head) {

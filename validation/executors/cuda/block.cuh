@@ -4,9 +4,16 @@
 #include "validation/executors/cuda/check.h"
 #include "validation/executors/cuda/kernels.h"
 
+// Tests without a GPU define both, compile the kernels for the processor, and take fewer threads.
+#ifndef GPUTWIN_LAUNCH
+#define GPUTWIN_LAUNCH(name, kernel, blocks, threads, stream, ...) \
+  kernel<<<static_cast<unsigned>(blocks), threads, 0, stream>>>(__VA_ARGS__)
+#define GPUTWIN_THREADS 256
+#endif
+
 namespace gputwin::cuda {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = GPUTWIN_THREADS;
 constexpr int kWarp = 32;
 
 /// Element k from the start, as F32. The format is the same for all threads of a launch.
@@ -64,12 +71,7 @@ template <class... Formal, class... Actual>
 void launch(const char* name, void (*kernel)(Formal...), std::int64_t blocks, cudaStream_t stream,
             const Actual&... arguments) {
   if (blocks == 0) return;
-    // Tests without a GPU define GPUTWIN_LAUNCH and compile the kernels for the processor.
-#ifdef GPUTWIN_LAUNCH
   GPUTWIN_LAUNCH(name, kernel, blocks, kThreads, stream, arguments...);
-#else
-  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(arguments...);
-#endif
   check(cudaGetLastError(), name);  // a launch reports its errors apart from the call
 }
 
