@@ -17,7 +17,8 @@ struct Script {
   std::string failing = {};  // this call fails, from the `failing_at`-th on
   int failing_at = 1;
   bool hung = false;                                // nothing on any stream moves
-  int hung_stream = 0;                              // the n-th stream made does not move; 0: none
+  int hung_stream = 0;                              // the n-th stream made moves no more; 0: none
+  std::string hung_at = {};                         // … from its first work of this name on
   bool member_lost = false;                         // NCCL reports an error of a member
   std::uint64_t seed = 1;                           // of the order in which streams move
   std::int64_t free_bytes = std::int64_t{1} << 40;  // of each GPU

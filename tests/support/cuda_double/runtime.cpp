@@ -21,6 +21,7 @@ struct Work {
 struct FakeStream {
   int number = 0, device = 0;
   std::deque<Work> queue;
+  bool hangs = false;
 };
 struct Event {
   std::uint64_t recorded = 0, done = 0;
@@ -119,7 +120,9 @@ void advance() {
   std::shuffle(order.begin(), order.end(), w.chance);
   for (FakeStream* s : order) {
     const bool rests = (w.chance() & 1u) != 0;
-    if (rests || s->queue.empty() || s->number == w.script.hung_stream) continue;
+    if (rests || s->queue.empty()) continue;
+    s->hangs |= s->number == w.script.hung_stream && s->queue.front().what == w.script.hung_at;
+    if (s->hangs) continue;
     ++w.clock;
     if (s->queue.front().step()) s->queue.pop_front();
   }
@@ -214,7 +217,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const Guard guard(mutex());
-  advance();
+  constexpr int kRounds = 64;  // who asks for a stream waits for all of it
+  for (int k = 0; k < kRounds && !of(stream).queue.empty(); ++k) advance();
   return of(stream).queue.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {

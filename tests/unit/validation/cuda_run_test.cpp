@@ -95,18 +95,21 @@ std::vector<Case> layouts() {
 // As for the host executor: F32 has 24 bits, two steps of Adam carry rounding on.
 constexpr double kSingle = 2e-5;
 
-TEST(CudaRun, LossesAreThoseOfOneRankAndOfTheInterpreter) {
-  const std::pair<Transformer, AttentionKernel> models[] = {
-      {tiny_gpt(), AttentionKernel::Unfused}, {tiny_llama(), AttentionKernel::Flash2}};
-  for (const auto& [model, attention] : models) {
-    const Job job = single_job(8, attention);
-    const double exact = true_loss(plan_of(model, one_rank(), job));
-    EXPECT_NEAR(cuda_loss(plan_of(model, one_rank(), job)), exact, kSingle) << model.name;
-    for (const Case& c : layouts()) {
-      EXPECT_NEAR(cuda_loss(plan_of(model, c.layout, job)), exact, kSingle)
-          << model.name << ' ' << c.name;
-    }
+void expect_losses_of_the_interpreter(const Transformer& model, AttentionKernel attention) {
+  const Job job = single_job(8, attention);
+  const double exact = true_loss(plan_of(model, one_rank(), job));
+  EXPECT_NEAR(cuda_loss(plan_of(model, one_rank(), job)), exact, kSingle);
+  for (const Case& c : layouts()) {
+    EXPECT_NEAR(cuda_loss(plan_of(model, c.layout, job)), exact, kSingle) << c.name;
   }
+}
+
+TEST(CudaRun, LossesOfAGptAreThoseOfTheInterpreter) {
+  expect_losses_of_the_interpreter(tiny_gpt(), AttentionKernel::Unfused);
+}
+
+TEST(CudaRun, LossesOfALlamaAreThoseOfTheInterpreter) {
+  expect_losses_of_the_interpreter(tiny_llama(), AttentionKernel::Flash2);
 }
 
 TEST(CudaRun, OffloadedPlansWithBucketsLoseNothing) {
@@ -119,6 +122,55 @@ TEST(CudaRun, OffloadedPlansWithBucketsLoseNothing) {
     l.offload.bucket_elements = 300;
     EXPECT_NEAR(cuda_loss(plan_of(tiny_gpt(), l, job)), exact, kSingle) << strategy;
   }
+}
+
+// Streams move in other orders: what the plan orders by events stays ordered.
+TEST(CudaRun, TheOrderOfStreamsDoesNotMatter) {
+  Layout l;
+  l.tp = 2, l.sp = true, l.micro_batch = 2;
+  const Plan plan = plan_of(tiny_gpt(), l, single_job(4));
+  const double exact = true_loss(plan);
+  for (const std::uint64_t seed : {2, 3, 4}) EXPECT_NEAR(cuda_loss(plan, seed), exact, kSingle);
+}
+
+/// `plan` without the waits of streams for events.
+Plan without_waits(Plan plan) {
+  for (Program& program : plan.programs) {
+    std::erase_if(program.body, [](const Instruction& i) { return i.kind == Kind::Wait; });
+  }
+  return plan;
+}
+
+TEST(CudaRun, WithoutThePlansWaitsTheLossIsAnother) {
+  Layout l;
+  l.tp = 2, l.sp = true, l.micro_batch = 2;
+  const Plan plan = plan_of(tiny_gpt(), l, single_job(4));
+  EXPECT_FALSE(std::abs(cuda_loss(without_waits(plan)) - true_loss(plan)) < 20 * kSingle);
+}
+
+TEST(CudaRun, SixteenBitNumbersStayNearTheExactOnes) {
+  Layout l;
+  l.tp = 2;
+  l.micro_batch = 2;
+  const Plan plan = plan_of(tiny_gpt(), l, tiny_job(4));  // BF16 with F32 gradients
+  EXPECT_NEAR(cuda_loss(plan), true_loss(plan), 0.05);    // 8 bits of mantissa
+}
+
+// As on the processor: codes of 12 bits hardly change the loss, of 3 bits more.
+TEST(CudaRun, CompressionChangesTheLossByItsErrorOnly) {
+  Layout l;
+  l.tp = 2;
+  l.micro_batch = 2;
+  const Job job = tiny_job(4);
+  const double exact = cuda_loss(plan_of(tiny_gpt(), l, job));
+  const auto off_by = [&](std::int32_t bits) {
+    l.compression.forward = l.compression.backward = {CodecKind::Pwq, 1.0, bits, 0};
+    return std::abs(cuda_loss(plan_of(tiny_gpt(), l, job)) - exact);
+  };
+  const double fine = off_by(12), coarse = off_by(3);
+  EXPECT_LT(fine, 0.02);
+  EXPECT_GT(coarse, fine);
+  EXPECT_LT(coarse, 0.5);
 }
 
 }  // namespace

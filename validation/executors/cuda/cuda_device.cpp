@@ -133,10 +133,11 @@ std::string CudaDevice::name_of(const Instruction& instruction) const {
 }
 
 /// The memory of the operands may still be in use by what lay there before, on other streams.
-void CudaDevice::order_memory(std::uint8_t stream,
+bool CudaDevice::order_memory(std::uint8_t stream,
                               const std::vector<const CudaOperand*>& operands) {
   const std::uint64_t mine = std::uint64_t{1} << stream % 64;
   Stream& waiter = streams_[stream];
+  bool waits = false;
   for (const CudaOperand* operand : operands) {
     CudaStay& stay = *operand->memory;
     if ((stay.ordered & mine) != 0) continue;
@@ -146,8 +147,10 @@ void CudaDevice::order_memory(std::uint8_t stream,
       if (other == stream || number <= finished) continue;
       const Event& end = streams_[other].issued[number - finished - 1].end;
       end->wait_on(waiter.queue);
+      waits = true;
     }
   }
+  return waits;
 }
 
 void CudaDevice::issue(std::uint8_t s, Issued task, const std::vector<const CudaOperand*>& operands,
@@ -156,7 +159,7 @@ void CudaDevice::issue(std::uint8_t s, Issued task, const std::vector<const Cuda
   Stream& stream = streams_[s];
   const Instruction& first = *task.instructions.front();
   try {
-    order_memory(s, operands);
+    task.waits_for_memory = order_memory(s, operands);
     task.waits = std::exchange(stream.waits, {});
     task.begin = fresh_event();
     task.begin->record(stream.queue);
@@ -360,7 +363,8 @@ std::string CudaDevice::waits_for(const Issued& task) const {
     for (const auto& [event, instruction] : task.waits) {
       if (!event->done()) return "event e" + std::to_string(instruction->event);
     }
-    return "memory that another stream still uses";
+    return task.waits_for_memory ? "memory that another stream still uses"
+                                 : "its stream, which stands still";
   }
   std::string missing;
   if (task.meeting) missing = machine_.missing_members(task.meeting->first, task.meeting->second);

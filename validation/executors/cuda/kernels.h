@@ -83,7 +83,7 @@ struct EmbeddingShape {
 };
 void embedding_forward(EmbeddingShape shape, const std::int64_t* tokens, Matrix table, Matrix y,
                        cudaStream_t stream);
-/// Sums in F32 by atomics: their last bits differ from run to run.
+/// `dtable` is F32: sums are by atomics, and their last bits differ from run to run.
 void embedding_backward(EmbeddingShape shape, const std::int64_t* tokens, Matrix dy, Matrix dtable,
                         cudaStream_t stream);
 

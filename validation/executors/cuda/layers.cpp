@@ -160,11 +160,18 @@ PreparedKernel embedding(const KernelWork& work) {
     }};
   }
   const Matrix dy = read(work, 1, t, h), dtable = result(work, 0, v, h);
-  need(dtable.format == cuda::Element::Fp32,
-       "gradients of the embedding are summed in F32 here (job.precision.grads=fp32)");
-  return {.enqueue = [=](const Lane& lane) {
-    cuda::embedding_backward(shape, tokens, dy, dtable, stream_of(lane));
-  }};
+  const bool direct = dtable.format == cuda::Element::Fp32;  // atomics are of 32 bits
+  return {.scratch = direct ? 0 : static_cast<std::size_t>(v * h) * sizeof(float),
+          .enqueue = [=](const Lane& lane) {
+            if (direct) {
+              return cuda::embedding_backward(shape, tokens, dy, dtable, stream_of(lane));
+            }
+            cuda::EmbeddingShape fresh = shape;
+            fresh.accumulate = false;
+            const Matrix sums{lane.scratch, h}, before = shape.accumulate ? dtable : Matrix{};
+            cuda::embedding_backward(fresh, tokens, dy, sums, stream_of(lane));
+            cuda::add(v, h, sums, {}, before, 1.0f, dtable, stream_of(lane));
+          }};
 }
 
 PreparedKernel position(const KernelWork& work) {
