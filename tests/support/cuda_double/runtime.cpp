@@ -291,12 +291,17 @@ cudaError_t cudaFreeHost(void* place) {
   std::free(place);
   return cuda("cudaFreeHost", -1);
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   const Guard guard(mutex());
   const cudaError_t status = cuda("cudaMemcpyAsync");
   if (status != cudaSuccess) return status;
-  enqueue_now(stream, "copy", [=] { std::memcpy(to, from, bytes); });
+  // Pageable memory is read before the call returns.
+  const auto* const first = static_cast<const std::byte*>(from);
+  const auto staged = std::make_shared<std::vector<std::byte>>();
+  if (kind == cudaMemcpyHostToDevice) staged->assign(first, first + bytes);
+  enqueue_now(stream, "copy",
+              [=] { std::memcpy(to, staged->empty() ? first : staged->data(), bytes); });
   return status;
 }
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,

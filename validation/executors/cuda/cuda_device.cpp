@@ -55,6 +55,8 @@ CudaDevice::CudaDevice(CudaMachine& machine, const interpreted::RankState& rank,
   machine.add(*this);
 }
 
+CudaDevice::~CudaDevice() { static_cast<void>(drained()); }
+
 /// What the kernels of each stream need besides their operands.
 void CudaDevice::prepare_streams() {
   std::vector<std::size_t> scratch(streams_.size(), 0);
@@ -328,6 +330,20 @@ std::vector<double> CudaDevice::read(const Memory& stay, const View& whole) {
 bool CudaDevice::idle() const {
   return std::all_of(streams_.begin(), streams_.end(),
                      [](const Stream& s) { return s.queue.idle(); });
+}
+
+bool CudaDevice::drained() const {
+  const std::chrono::duration<double> patience(machine_.options().time_out_s);
+  const auto begin = Clock::now();
+  try {
+    while (!idle()) {
+      if (Clock::now() - begin > patience) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  } catch (const cuda::DeviceError&) {
+    return true;  // all that ran on it has ended
+  }
+  return true;
 }
 
 bool CudaDevice::has_begun(CommunicatorId group, std::uint64_t sequence) const {

@@ -11,6 +11,7 @@ class CudaDevice {
   using Memory = std::shared_ptr<CudaStay>;
 
   CudaDevice(CudaMachine& machine, const interpreted::RankState& rank, int gpu);
+  ~CudaDevice();  // waits, at most the time-out, for what was enqueued
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
@@ -31,6 +32,8 @@ class CudaDevice {
 
   /// False: something on a stream still runs, or waits.
   bool idle() const;
+  /// Returns when idle; false after the time-out. A GPU that failed holds nothing up.
+  bool drained() const;
   const std::vector<Ran>& ran() const { return ran_; }
   std::int64_t gpu_bytes() const { return memory_.gpu_bytes(); }
 

@@ -98,23 +98,6 @@ bool walk_all(const std::shared_ptr<Session>& session, GpuWatch& watch, bool& ca
   return true;
 }
 
-/// True once nothing runs on any GPU, or nothing that could be asked: a GPU that failed answers
-/// with its error. False: something works on.
-bool all_idle(const Session& session) {
-  const auto end = Clock::now() + seconds(session.options.time_out_s);
-  for (const auto& device : session.devices) {
-    try {
-      while (!device->idle()) {
-        if (Clock::now() > end) return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    } catch (const cuda::DeviceError&) {
-      continue;  // all that ran on it has ended
-    }
-  }
-  return true;
-}
-
 /// Figures and values of a run that has ended well.
 Execution results(Session& session, const Plan& plan, EventSink* sink, CudaValues& values) {
   std::vector<Ran> ran;
@@ -247,7 +230,8 @@ ExecutionOutcome CudaExecutor::run(const Plan& plan, EventSink* sink) try {
   auto session = std::make_shared<Session>(plan, options, gpus);
   CudaMachine& machine = session->machine;
   bool cancelled = false;
-  const bool ended = walk_all(session, watch, cancelled) && all_idle(*session);
+  bool ended = walk_all(session, watch, cancelled);
+  for (const auto& device : session->devices) ended = ended && device->drained();
   values_.gpus = watch.states();
   if (!ended) {
     // Neither a thread inside a call nor a kernel can be ended from here, and giving memory back
