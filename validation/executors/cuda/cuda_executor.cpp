@@ -237,8 +237,8 @@ ExecutionOutcome CudaExecutor::run(const Plan& plan, EventSink* sink) try {
     // Neither a thread inside a call nor a kernel can be ended from here, and giving memory back
     // would wait for them: it all stays until the process ends.
     values_.hung = true;
-    static std::vector<std::shared_ptr<Session>> kept;
-    kept.push_back(session);
+    static auto* const kept = new std::vector<std::shared_ptr<Session>>;  // never deleted
+    kept->push_back(session);
   }
   if (machine.error()) std::rethrow_exception(machine.error());
   if (machine.deadlock()) return *machine.deadlock();
