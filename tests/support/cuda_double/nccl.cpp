@@ -1,9 +1,11 @@
 // NCCL of the double: members of one process, matched by the order of their calls.
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <set>
+#include <tuple>
 
 #include "tests/support/cuda_double/engine.h"
 
@@ -34,12 +36,13 @@ struct Letter {
 struct Clique {
   int members = 0;
   std::map<std::uint64_t, Meeting> meetings;
-  std::map<std::pair<int, std::uint64_t>, Letter> letters;  // by receiver, of two members
+  std::map<std::tuple<int, int, std::uint64_t>, Letter> letters;  // by sender and receiver
 };
 struct Member {
   std::shared_ptr<Clique> clique;
   int index = 0, device = 0;
-  std::uint64_t calls = 0, sent = 0, received = 0;
+  std::uint64_t calls = 0;
+  std::map<int, std::uint64_t> sent, received;  // by peer
   bool aborted = false;
 };
 /// What a handle points to: queued work keeps the member itself.
@@ -133,6 +136,7 @@ ncclResult_t collective(const char* call, ncclComm_t comm, cudaStream_t stream, 
 struct MessageEnd {
   std::shared_ptr<Member> member;
   bool send = false;
+  int peer = 0;
   const char* from = nullptr;
   char* to = nullptr;
   std::size_t bytes = 0;
@@ -140,8 +144,8 @@ struct MessageEnd {
 
   bool step() const {
     if (member->aborted) return true;
-    const int receiver = send ? 1 - member->index : member->index;
-    Letter& letter = member->clique->letters[{receiver, number}];
+    const int mine = member->index;
+    Letter& letter = member->clique->letters[{send ? mine : peer, send ? peer : mine, number}];
     if (send) {
       letter.from = from;
       letter.sent = bytes;
@@ -162,12 +166,23 @@ struct OpenGroup {
 };
 thread_local OpenGroup group;
 
+/// What is of one communicator runs together, as one kernel; several follow each other.
 ncclResult_t close_group() {
-  std::map<cudaStream_t, std::vector<MessageEnd>> by_stream;
-  for (const auto& [stream, end] : group.ends) by_stream[stream].push_back(end);
+  std::vector<std::pair<cudaStream_t, std::vector<MessageEnd>>> kernels;
+  for (const auto& [stream, end] : group.ends) {
+    const auto same = [&, of = stream, &mine = end](const auto& kernel) {
+      return kernel.first == of && kernel.second.front().member == mine.member;
+    };
+    const auto found = std::find_if(kernels.begin(), kernels.end(), same);
+    if (found == kernels.end()) {
+      kernels.push_back({stream, {end}});
+    } else {
+      found->second.push_back(end);
+    }
+  }
   group.ends.clear();
   bool taken = true;
-  for (const auto& [stream, ends] : by_stream) {
+  for (const auto& [stream, ends] : kernels) {
     taken &= enqueue(stream, "messages " + std::to_string(ends.size()), [ends = ends] {
       bool all = true;
       for (const MessageEnd& end : ends) all = end.step() && all;
@@ -182,7 +197,11 @@ ncclResult_t message(const char* call, ncclComm_t comm, cudaStream_t stream, Mes
   const ncclResult_t status = nccl(call);
   if (status != ncclSuccess) return status;
   end.member = of(comm).member;
-  end.number = end.send ? end.member->sent++ : end.member->received++;
+  if (end.peer == end.member->index || end.peer < 0 || end.peer >= end.member->clique->members) {
+    wrong("a message to a peer that is not there");
+    return ncclInvalidArgument;
+  }
+  end.number = (end.send ? end.member->sent : end.member->received)[end.peer]++;
   group.ends.emplace_back(stream, end);
   return group.depth > 0 ? ncclSuccess : close_group();
 }
@@ -258,17 +277,19 @@ ncclResult_t ncclAlltoAll(const void* from, void* to, size_t count, ncclDataType
                     {"AllToAll", static_cast<const char*>(from), static_cast<char*>(to), count,
                      type, ncclSum, 0});
 }
-ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int, ncclComm_t comm,
-                      cudaStream_t stream) {
+ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
   MessageEnd end;
   end.send = true;
+  end.peer = peer;
   end.from = static_cast<const char*>(from);
   end.bytes = count * size_of(type);
   return message("ncclSend", comm, stream, end);
 }
-ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int, ncclComm_t comm,
+ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
   MessageEnd end;
+  end.peer = peer;
   end.to = static_cast<char*>(to);
   end.bytes = count * size_of(type);
   return message("ncclRecv", comm, stream, end);

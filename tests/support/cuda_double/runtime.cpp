@@ -318,6 +318,13 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
   });
   return status;
 }
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+  const Guard guard(mutex());
+  const cudaError_t status = cuda("cudaMemsetAsync");
+  if (status != cudaSuccess) return status;
+  enqueue_now(stream, "set", [=] { std::memset(to, value, bytes); });
+  return status;
+}
 cudaError_t cudaMemset2DAsync(void* to, std::size_t pitch, int value, std::size_t width,
                               std::size_t rows, cudaStream_t stream) {
   const Guard guard(mutex());

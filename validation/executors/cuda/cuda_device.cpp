@@ -248,11 +248,11 @@ void CudaDevice::transfers(std::uint8_t stream, std::vector<CudaMessage> message
     for (const CudaMessage& message : messages) {
       const Placed place = placed(message.operand);
       const auto bytes = static_cast<std::size_t>(place.view.bytes().value);
-      cuda::Communicator& end = machine_.message_end(message.from, message.to, message.send);
+      const CudaMachine::MessageEnd end = machine_.message_end(rank_.id, message);
       if (message.send) {
-        end.send(without_gaps(place), bytes, 1, lane.stream);
+        end.member.send(without_gaps(place), bytes, end.peer, lane.stream);
       } else {
-        end.receive(without_gaps(place), bytes, 0, lane.stream);
+        end.member.receive(without_gaps(place), bytes, end.peer, lane.stream);
       }
     }
     group.end();

@@ -38,6 +38,9 @@ PreparedKernel copy_bytes(const Placed& from, const Placed& to) {
   const auto width = static_cast<std::size_t>(shape.cols * bits(from.view.dtype) / 8);
   return {.enqueue = [=, a = start(from), b = start(to)](const Lane& lane) {
     if (width == 0) return;
+    if (shape.rows == 1) {  // a pitch is at most 2 GiB
+      return cuda::copy(b, a, width, cudaMemcpyDefault, lane.stream);
+    }
     GPUTWIN_CUDA(cudaMemcpy2DAsync(b, to_pitch, a, from_pitch, width,
                                    static_cast<std::size_t>(shape.rows), cudaMemcpyDefault,
                                    lane.stream.get()));
@@ -92,6 +95,10 @@ PreparedKernel zero(const KernelWork& work) {
   const std::size_t width = bytes(shape.cols), pitch = is_dense(view) ? width : bytes(view.ld);
   return {.enqueue = [=, to = start(x)](const Lane& lane) {
     if (width == 0) return;
+    if (shape.rows == 1) {
+      GPUTWIN_CUDA(cudaMemsetAsync(to, 0, width, lane.stream.get()));
+      return;
+    }
     GPUTWIN_CUDA(cudaMemset2DAsync(to, pitch, 0, width, static_cast<std::size_t>(shape.rows),
                                    lane.stream.get()));
   }};

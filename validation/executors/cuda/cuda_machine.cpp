@@ -9,43 +9,90 @@ namespace gputwin::executors {
 CudaMachine::CudaMachine(const interpreted::World& world, const CudaOptions& options,
                          std::vector<int> gpus)
     : world_(world), options_(options), gpus_(std::move(gpus)) {
-  groups_.resize(plan().communicators.size());
-  for (std::uint32_t r = 0; r < plan().ranks.size(); ++r) {
-    const Program& program = plan().program_of(RankId(r));
+  join_groups();
+  join_circles();
+}
+
+namespace {
+
+/// Calls `visit` with every instruction of every rank.
+template <class Visit>
+void each_instruction(const Plan& plan, const Visit& visit) {
+  for (std::uint32_t r = 0; r < plan.ranks.size(); ++r) {
+    const Program& program = plan.program_of(RankId(r));
     for (const auto* list : {&program.prologue, &program.body}) {
-      for (const Instruction& i : *list) join(RankId(r), i);
+      for (std::size_t k = 0; k < list->size(); ++k) visit(RankId(r), *list, k);
     }
   }
 }
 
-void CudaMachine::join(RankId rank, const Instruction& i) {
-  if (i.kind == Kind::Collective) {
-    const CommunicatorId id = plan().communicator(rank, plan().call(i).op.slot);
+bool is_message(const Instruction& i) { return i.kind == Kind::Send || i.kind == Kind::Recv; }
+
+}  // namespace
+
+void CudaMachine::join_groups() {
+  groups_.resize(plan().communicators.size());
+  each_instruction(plan(), [this](RankId rank, const auto& list, std::size_t k) {
+    if (list[k].kind != Kind::Collective) return;
+    const CommunicatorId id = plan().communicator(rank, plan().call(list[k]).op.slot);
     auto& group = groups_[id.value];
     if (!group.empty()) return;
     std::vector<int> gpus;
     for (const RankId m : plan().communicators[id.value].members) gpus.push_back(gpus_[m.value]);
     group = cuda::join_all(gpus);
-  } else if (i.kind == Kind::Send || i.kind == Kind::Recv) {
-    const RankId peer = plan().peer(rank, plan().call(i).op.slot);
-    const RankId from = i.kind == Kind::Send ? rank : peer;
-    const RankId to = i.kind == Kind::Send ? peer : rank;
-    Pair& pair = pairs_[{from.value, to.value}];
-    if (pair.sender != nullptr) return;
-    const std::array<int, 2> gpus{gpus_[from.value], gpus_[to.value]};
-    auto joined = cuda::join_all(gpus);
-    pair.sender = std::move(joined[0]);
-    pair.receiver = std::move(joined[1]);
+  });
+}
+
+void CudaMachine::join_circles() {
+  // Ordered pairs, each with another one of its circle or itself.
+  std::map<PairKey, PairKey> joined;
+  const auto root = [&joined](PairKey pair) {
+    while (joined.at(pair) != pair) pair = joined.at(pair);
+    return pair;
+  };
+  const auto key = [this](RankId rank, const Instruction& i) {
+    const std::uint32_t peer = plan().peer(rank, plan().call(i).op.slot).value;
+    return i.kind == Kind::Send ? PairKey{rank.value, peer} : PairKey{peer, rank.value};
+  };
+  each_instruction(plan(), [&](RankId rank, const auto& list, std::size_t k) {
+    if (!is_message(list[k])) return;
+    const PairKey pair = key(rank, list[k]);
+    joined.try_emplace(pair, pair);
+    if (k == 0 || !is_message(list[k - 1]) || list[k - 1].stream != list[k].stream) return;
+    if ((list[k].flags & list[k - 1].flags & kGrouped) == 0) return;
+    joined[root(pair)] = root(key(rank, list[k - 1]));
+  });
+  std::map<PairKey, std::size_t> circles;  // by root
+  for (const auto& [pair, other] : joined) {
+    const auto [at, fresh] = circles.try_emplace(root(pair), circles_.size());
+    if (fresh) circles_.emplace_back();
+    circle_of_[pair] = at->second;
+    for (const std::uint32_t rank : {pair.first, pair.second}) {
+      circles_[at->second].ranks.push_back(rank);
+    }
   }
+  for (Circle& circle : circles_) {
+    std::sort(circle.ranks.begin(), circle.ranks.end());
+    circle.ranks.erase(std::unique(circle.ranks.begin(), circle.ranks.end()), circle.ranks.end());
+    std::vector<int> gpus;
+    for (const std::uint32_t rank : circle.ranks) gpus.push_back(gpus_[rank]);
+    circle.members = cuda::join_all(gpus);
+  }
+}
+
+int CudaMachine::Circle::index(std::uint32_t rank) const {
+  return static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
 cuda::Communicator& CudaMachine::member(CommunicatorId group, RankId rank) {
   return *groups_[group.value][static_cast<std::size_t>(plan().member_index(group, rank))];
 }
 
-cuda::Communicator& CudaMachine::message_end(RankId from, RankId to, bool send) {
-  const Pair& pair = pairs_.at({from.value, to.value});
-  return send ? *pair.sender : *pair.receiver;
+CudaMachine::MessageEnd CudaMachine::message_end(RankId rank, const CudaMessage& message) {
+  const Circle& circle = circles_[circle_of_.at({message.from.value, message.to.value})];
+  const RankId peer = message.send ? message.to : message.from;
+  return {*circle.members[static_cast<std::size_t>(circle.index(rank.value))],
+          circle.index(peer.value)};
 }
 
 Ps CudaMachine::now() const {
@@ -131,11 +178,13 @@ void CudaMachine::look() {
         throw cuda::DeviceError(plan().communicators[g].name + ": " + trouble);
       }
     }
-    for (const auto& [ends, pair] : pairs_) {
-      const std::string trouble = pair.sender->trouble() + pair.receiver->trouble();
-      if (trouble.empty()) continue;
-      throw cuda::DeviceError("messages from rank " + std::to_string(ends.first) + " to rank " +
-                              std::to_string(ends.second) + ": " + trouble);
+    for (const Circle& circle : circles_) {
+      for (std::size_t m = 0; m < circle.members.size(); ++m) {
+        const std::string trouble = circle.members[m]->trouble();
+        if (trouble.empty()) continue;
+        throw cuda::DeviceError("messages of rank " + std::to_string(circle.ranks[m]) + ": " +
+                                trouble);
+      }
     }
   } catch (const cuda::DeviceError&) {
     fail(std::current_exception());
@@ -155,9 +204,8 @@ void CudaMachine::abort_communication() {
   for (const auto& group : groups_) {
     for (const auto& member : group) end(*member);
   }
-  for (const auto& [ends, pair] : pairs_) {
-    end(*pair.sender);
-    end(*pair.receiver);
+  for (const Circle& circle : circles_) {
+    for (const auto& member : circle.members) end(*member);
   }
 }
 

@@ -38,12 +38,18 @@ class CudaDevice;
 /// What the ranks of a run share.
 class CudaMachine {
  public:
-  /// Joins NCCL's communicators: of every communicator that a collective of the plan uses, and of
-  /// every ordered pair of ranks that sends, so that messages of one pair wait for no others.
+  /// Joins NCCL's communicators: of every communicator that a collective of the plan uses; and of
+  /// every ordered pair of ranks that sends, so that messages of one pair wait for no others. Pairs
+  /// whose messages are grouped share one: NCCL runs together what is of one communicator.
   CudaMachine(const interpreted::World& world, const CudaOptions& options, std::vector<int> gpus);
 
   cuda::Communicator& member(CommunicatorId group, RankId rank);
-  cuda::Communicator& message_end(RankId from, RankId to, bool send);
+  /// The member of `rank`, and what that communicator calls its `peer`.
+  struct MessageEnd {
+    cuda::Communicator& member;
+    int peer;
+  };
+  MessageEnd message_end(RankId rank, const CudaMessage& message);
   /// Returns when all ranks are here; throws Stopped if the machine stops first.
   void meet(int body);
   /// Something on a GPU ended.
@@ -70,10 +76,15 @@ class CudaMachine {
   std::exception_ptr error() const { return error_; }
 
  private:
-  struct Pair {
-    std::unique_ptr<cuda::Communicator> sender, receiver;
+  using PairKey = std::pair<std::uint32_t, std::uint32_t>;  // from, to
+  /// Ranks that exchange messages in one communicator, in ascending order.
+  struct Circle {
+    std::vector<std::uint32_t> ranks;
+    std::vector<std::unique_ptr<cuda::Communicator>> members;
+    int index(std::uint32_t rank) const;
   };
-  void join(RankId rank, const Instruction& instruction);
+  void join_groups();
+  void join_circles();
   void look();
   void abort_communication();
 
@@ -82,7 +93,8 @@ class CudaMachine {
   std::vector<int> gpus_;  // by rank
   const Clock::time_point start_ = Clock::now();
   std::vector<std::vector<std::unique_ptr<cuda::Communicator>>> groups_;  // by member
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Pair> pairs_;
+  std::vector<Circle> circles_;
+  std::map<PairKey, std::size_t> circle_of_;
   std::vector<CudaDevice*> devices_;
 
   std::mutex mutex_;
