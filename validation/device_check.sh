@@ -8,8 +8,11 @@ set -eu
 cd "$(dirname "$0")/.."
 out=${1:-out/device_check}
 begin=$(date +%s)
-# Seconds until ten minutes are over; what runs longer is ended.
-left() { echo $((590 - $(date +%s) + begin)); }
+# Seconds until ten minutes are over, at least one; what runs longer is ended.
+left() {
+  seconds=$((590 - $(date +%s) + begin))
+  echo $((seconds > 0 ? seconds : 1))
+}
 mkdir -p "$out"
 capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 |
   tr -d .) || capability=

@@ -50,6 +50,7 @@ CudaDevice::CudaDevice(CudaMachine& machine, const interpreted::RankState& rank,
       program_(machine.plan().program_of(rank.id)),
       gpu_(gpu),
       memory_(machine.plan(), program_, machine.options().bodies) {
+  GPUTWIN_CHECK(program_.streams.size() <= 64, "streams have a bit each in CudaStay::ordered");
   for (std::size_t s = 0; s < program_.streams.size(); ++s) streams_.emplace_back();
   prepare_streams();
   machine.add(*this);
@@ -137,7 +138,7 @@ std::string CudaDevice::name_of(const Instruction& instruction) const {
 /// The memory of the operands may still be in use by what lay there before, on other streams.
 bool CudaDevice::order_memory(std::uint8_t stream,
                               const std::vector<const CudaOperand*>& operands) {
-  const std::uint64_t mine = std::uint64_t{1} << stream % 64;
+  const std::uint64_t mine = std::uint64_t{1} << stream;
   Stream& waiter = streams_[stream];
   bool waits = false;
   for (const CudaOperand* operand : operands) {

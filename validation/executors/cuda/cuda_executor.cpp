@@ -1,9 +1,7 @@
 #include "validation/executors/cuda/cuda_executor.h"
 
-#include <algorithm>
 #include <thread>
 
-#include "sim/core/spelling.h"
 #include "validation/executors/cuda/cuda_device.h"
 #include "validation/executors/cuda/gpu_state.h"
 #include "validation/executors/cuda/operands.h"
@@ -160,7 +158,7 @@ std::optional<Infeasible> too_large(const Plan& plan, const std::vector<int>& gp
   const std::vector<Home> homes = homes_of(plan);
   std::int64_t host = 0;
   for (std::uint32_t r = 0; r < plan.ranks.size(); ++r) {
-    const MemoryMap map = memory_map(plan, plan.program_of(RankId(r)), homes, 1);
+    const MemoryMap map = memory_map(plan, plan.program_of(RankId(r)), homes, 2);
     host += map.bytes[1] + map.bytes[2];
     std::size_t free = 0, total = 0;
     cuda::use_device(gpus[r]);
