@@ -31,15 +31,17 @@ timeout "$(left)" build/release/tests/unit/validation/validation_codecs_cuda_tes
 
 # The loss that a run prints, and the iteration: `name executor`.
 measure() {
-  timeout "$(left)" build/release/sim/cli/gputwin run "validation/executors/cuda/check_runs/$1.json" \
-    --executor "$2" --repeats 2 --json > "$out/$1.$2.json" 2> "$out/$1.$2.txt" || return 1
+  scenario=validation/executors/cuda/check_runs/$1.json
+  timeout "$(left)" build/release/sim/cli/gputwin run "$scenario" --executor "$2" --repeats 2 \
+    --json > "$out/$1.$2.json" 2> "$out/$1.$2.txt" || return 1
   number='\([0-9.eE+-]*\)'
   loss=$(sed -n "s/.*loss $number;.*/\1/p" "$out/$1.$2.json" | head -n 1)
   time=$(sed -n "s/.*\"iteration_time_s\": *$number.*/\1/p" "$out/$1.$2.json" | head -n 1)
   echo "${loss:-none} ${time:-none}"
 }
 
-echo "run,loss_cuda,loss_host,bound,iteration_cuda_s,iteration_host_s,verdict" > "$out/runs.csv.part"
+columns=run,loss_cuda,loss_host,bound,iteration_cuda_s,iteration_host_s,verdict
+echo "$columns" > "$out/runs.csv.part"
 for path in validation/executors/cuda/check_runs/*.json; do
   name=$(basename "$path" .json)
   cuda=$(measure "$name" cuda) || cuda="none none"
@@ -50,8 +52,8 @@ for path in validation/executors/cuda/check_runs/*.json; do
   echo "$cuda $host" | awk -v name="$name" -v bound="$bound" '{
     off = $1 - $3; if (off < 0) off = -off
     good = $1 != "none" && $3 != "none" && $1 + 0 == $1 && off <= bound
-    print name "," $1 "," $3 "," bound "," $2 "," $4 "," (good ? "ok" : "WRONG") }' \
-    >> "$out/runs.csv.part"
+    print name "," $1 "," $3 "," bound "," $2 "," $4 "," (good ? "ok" : "WRONG")
+  }' >> "$out/runs.csv.part"
   tail -n 1 "$out/runs.csv.part" | grep -q 'ok$' || { failed=1; cat "$out/$name".*.txt; }
 done
 mv "$out/runs.csv.part" "$out/runs.csv"

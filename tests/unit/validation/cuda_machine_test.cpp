@@ -267,7 +267,7 @@ bool names(const Deadlock& deadlock, RankId rank, const std::string& waiting_for
 
 TEST(CudaMachine, AMissingMemberIsReportedWithWhoWaitsForWhom) {
   cuda_double::start({});
-  const Deadlock report = deadlock_of(without_a_member(tp2()), 1, false);
+  const Deadlock report = deadlock_of(without_a_member(tp2()), 3, false);
   EXPECT_TRUE(names(report, RankId(0), "rank 1 to join collective #"));
   EXPECT_EQ(cuda_double::alive(), 0);  // the abort ended what waited
 }
@@ -282,7 +282,7 @@ TEST(CudaMachine, AMessageThatNobodySendsIsReported) {
   plan.ranks[0].program = ProgramId(static_cast<std::uint32_t>(plan.programs.size()));
   plan.programs.push_back(std::move(lone));
   cuda_double::start({});
-  const Deadlock report = deadlock_of(plan, 1, false);
+  const Deadlock report = deadlock_of(plan, 3, false);
   EXPECT_TRUE(names(report, RankId(1), "rank 0 to send message #"));
   EXPECT_EQ(cuda_double::alive(), 0);
 }
@@ -292,7 +292,7 @@ TEST(CudaMachine, AHungStreamIsNamedAndHoldsNobodyUp) {
   const Plan plan = tp2();
   const int streams = static_cast<int>(plan.program_of(RankId(0)).streams.size());
   cuda_double::start({.hung_stream = streams + 1, .hung_at = "product"});
-  const Deadlock report = deadlock_of(plan, 1, true);
+  const Deadlock report = deadlock_of(plan, 3, true);
   EXPECT_TRUE(names(report, RankId(1), "its own end: it runs"));
 }
 

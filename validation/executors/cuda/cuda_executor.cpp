@@ -76,6 +76,7 @@ void walk(Session& session, std::size_t rank) {
 bool walk_all(const std::shared_ptr<Session>& session, GpuWatch& watch, bool& cancelled) {
   const CudaOptions& options = session->options;
   const std::size_t hosts = session->walkers.size();
+  session->machine.progressed();  // patience begins here: initial values took their time
   for (std::size_t rank = 0; rank < hosts; ++rank) {
     std::thread([session, rank] {
       walk(*session, rank);
