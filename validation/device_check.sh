@@ -47,8 +47,8 @@ for path in validation/executors/cuda/check_runs/*.json; do
   cuda=$(measure "$name" cuda) || cuda="none none"
   host=$(measure "$name" host) || host="none none"
   # Two steps of Adam on: F32 differs by the order of sums, BF16 by 8 bits of mantissa.
-  bound=0.002
-  if grep -q bf16 "$path"; then bound=0.05; fi
+  bound=0.001
+  if grep -q bf16 "$path"; then bound=0.01; fi
   echo "$cuda $host" | awk -v name="$name" -v bound="$bound" '{
     off = $1 - $3; if (off < 0) off = -off
     good = $1 != "none" && $3 != "none" && $1 + 0 == $1 && off <= bound
