@@ -313,7 +313,7 @@ void GroupTableModel::set(std::vector<GroupRow> rows, GroupBy by) {
   rows_ = std::move(rows);
   by_ = by;
   total_ = 0;
-  for (const GroupRow& row : rows_) total_ += row.total;
+  for (const GroupRow& row : rows_) total_ += row.around ? 0 : row.total;
   endResetModel();
 }
 
@@ -340,7 +340,9 @@ QVariant GroupTableModel::data(const QModelIndex& index, int role) const {
     case 0: return text(row.key);
     case 1: return count_text(row.count);
     case 2: return time_text(row.total);
-    case 3: return share_text(static_cast<double>(row.total), static_cast<double>(total_));
+    case 3:
+      return row.around ? QString()
+                        : share_text(static_cast<double>(row.total), static_cast<double>(total_));
     case 4: return time_text(row.total / std::max<std::int64_t>(1, row.count));
     case 5: return time_text(row.shortest);
     default: return time_text(row.longest);

@@ -12,7 +12,8 @@ constexpr std::array<std::string_view, kFactors> kFactorKeys{"gemm_time",
                                                              "memory_bound_time",
                                                              "collective_in_node_time",
                                                              "collective_across_nodes_time",
-                                                             "host_time"};
+                                                             "host_time",
+                                                             "collective_start_time"};
 
 StackFactors read_factors(ConstantsFile& file, const std::string& group) {
   StackFactors factors = kNoFactors;

@@ -19,23 +19,26 @@
 namespace gputwin {
 
 /// What a factor multiplies: kernel times by class, collectives whose members share a node or
-/// NVLink domain (tensor parallelism) or do not (data parallelism), and the host's launch costs.
+/// NVLink domain (tensor parallelism) or do not (data parallelism), the host's launch costs, and of
+/// collectives within a node the fixed time before their first step, which is NCCL's base latency
+/// of a ring.
 enum class Factor : std::uint8_t {
   Gemm,
   Attention,
   MemoryBound,
   CollectiveInNode,
   CollectiveAcrossNodes,
-  Host
+  Host,
+  CollectiveStart
 };
-inline constexpr std::size_t kFactors = 6;
+inline constexpr std::size_t kFactors = 7;
 
 /// Keys of the factors in stack files, by Factor: "gemm_time", "attention_time", …
 std::span<const std::string_view> factor_keys();
 
 /// One value per Factor; 1 leaves a model as it is.
 using StackFactors = std::array<double, kFactors>;
-inline constexpr StackFactors kNoFactors{1, 1, 1, 1, 1, 1};
+inline constexpr StackFactors kNoFactors{1, 1, 1, 1, 1, 1, 1};
 
 /// The factors of a stack were fitted together: read them as one set.
 ///

@@ -445,9 +445,14 @@ void add_direct(std::int32_t n, double share, std::vector<FlowEdge>& edges) {
   }
 }
 
-// The stack's factor, as a lower cap where the cap binds and as more bytes where the links do.
+// The stack's factors: a later start, and a lower cap where the cap binds or more bytes where the
+// links do.
 void apply_stack(const Setting& s, CollectiveSchedule& schedule) {
   const bool inside = s.placement.domains() == 1;
+  if (inside) {
+    const Seconds start = s.nccl.ring_base[static_cast<std::size_t>(Protocol::Simple)];
+    schedule.latency = schedule.latency + start * (s.stack.factor(Factor::CollectiveStart) - 1.0);
+  }
   const double factor =
       s.stack.factor(inside ? Factor::CollectiveInNode : Factor::CollectiveAcrossNodes);
   if (factor == 1.0) return;

@@ -67,7 +67,13 @@ void Journal::append(const Json& line) {
     const ssize_t written = ::write(file_, text.data() + done, text.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      fail("", std::string("cannot be written: ") + std::strerror(errno), "is the disk full?");
+      const std::string problem = std::strerror(errno);
+      // What stands of the line goes; where that fails too, the next opening cuts it off.
+      const off_t whole = lseek(file_, 0, SEEK_END) - static_cast<off_t>(done);
+      const bool torn = done > 0 && ftruncate(file_, whole) != 0;
+      fail("", "cannot be written: " + problem,
+           torn ? "is the disk full? The last line is cut off when the journal is opened again"
+                : "is the disk full?");
     }
     done += static_cast<std::size_t>(written);
   }

@@ -67,11 +67,25 @@ bool is_trace(const fs::path& file) {
   return name.ends_with(".gtr") || name.ends_with(".json") || name.ends_with(".json.gz");
 }
 
+InputError no_twin(const fs::path& folder) {
+  return InputError(folder.string(), "", "", "holds no twin",
+                    "gputwin twin init " + folder.string() + " SCENARIO");
+}
+
 const fs::path& checked(const fs::path& folder) {
   if (fs::exists(folder / "history.jsonl")) return folder;
-  throw InputError(folder.string(), "", "", "holds no twin",
-                   "gputwin twin init " + folder.string() + " SCENARIO");
+  throw no_twin(folder);
 }
+
+/// A folder or file that is removed unless the history came to name it.
+struct Unnamed {
+  fs::path path;
+  bool named = false;
+  ~Unnamed() {
+    std::error_code ignored;
+    if (!named) fs::remove_all(path, ignored);
+  }
+};
 
 /// Links slower than predicted, and ranks slower than the others.
 Json alerts_of(const RunComparison& c) {
@@ -109,29 +123,17 @@ Json learned(const RunComparison& c) {
 
 }  // namespace
 
-std::vector<double> iterations_of_log(const std::string& text) {
-  constexpr std::string_view kKey = "elapsed time per iteration (ms):";
-  std::vector<double> seconds;
-  for (std::size_t at = 0; (at = text.find(kKey, at)) != std::string::npos;) {
-    at += kKey.size();
-    const std::size_t end = text.find_first_of("|\n", at);
-    if (end == std::string::npos || text[end] == '\n') continue;  // cut off
-    const std::string number = text.substr(at, end - at);
-    char* rest = nullptr;
-    const double ms = std::strtod(number.c_str(), &rest);
-    if (rest != number.c_str() && ms > 0) seconds.push_back(1e-3 * ms);
-  }
-  return seconds;
-}
-
-std::vector<double> windows_of(const std::vector<double>& iterations) {
+std::vector<double> windows_of(const std::vector<LoggedIterations>& lines) {
   std::vector<double> windows;
-  for (std::size_t i = iterations.size() > 1 ? 1 : 0; i < iterations.size();
-       i += kIterationsOfWindow) {
-    const std::size_t end = std::min(i + kIterationsOfWindow, iterations.size());
-    if (end - i < 3 && !windows.empty()) break;
-    windows.push_back(median({iterations.begin() + static_cast<std::ptrdiff_t>(i),
-                              iterations.begin() + static_cast<std::ptrdiff_t>(end)}));
+  for (std::size_t i = lines.size() > 1 ? 1 : 0; i < lines.size();) {
+    std::vector<double> seconds;
+    std::int64_t iterations = 0;
+    for (; i < lines.size() && iterations < kIterationsOfWindow; ++i) {
+      seconds.push_back(lines[i].seconds);
+      iterations += lines[i].iterations;
+    }
+    if (iterations < 3 && !windows.empty()) break;
+    windows.push_back(median(std::move(seconds)));
   }
   return windows;
 }
@@ -143,18 +145,23 @@ bool drifted(const std::vector<double>& windows, double low, double high) {
          std::all_of(last, windows.end(), [&](double w) { return w < low; });
 }
 
-void Twin::init(const fs::path& folder, const Scenario& scenario) {
-  if (fs::exists(folder / "history.jsonl")) {
+Json Twin::init(const fs::path& folder, const Scenario& scenario) {
+  Journal history(folder / "history.jsonl");  // empty until all else is there
+  if (!history.lines().empty()) {
     throw InputError(folder.string(), "", "", "holds a twin already",
                      "gputwin twin status " + folder.string() + ", or name another folder");
   }
+  const Json line{{"event", "init"}, {"gputwin_twin", 1}, {"at", now()}, {"job", scenario.name}};
+  Unnamed begun{history.path()};
   write_file(folder / "scenario.json", Json::parse(scenario.resolved).dump(2) + "\n");
-  Journal history(folder / "history.jsonl");
-  history.append({{"event", "init"}, {"gputwin_twin", 1}, {"at", now()}, {"job", scenario.name}});
+  history.append(line);
+  begun.named = true;
+  return line;
 }
 
 Twin::Twin(fs::path folder) : folder_(checked(folder)), history_(folder_ / "history.jsonl") {
-  const bool ours = !history().empty() && history().front().value("gputwin_twin", 0) == 1;
+  if (history().empty()) throw no_twin(folder_);
+  const bool ours = history().front().value("gputwin_twin", 0) == 1;
   if (!ours) history_.fail("line 1", "is not the beginning of a twin's history", "restore it");
 }
 
@@ -182,6 +189,7 @@ Json Twin::predict(const std::vector<std::string>& sets) {
       load_scenario((folder_ / "scenario.json").string(), all, {data_directory() / "scenarios"});
   const std::string id = next_id("prediction", 'p');
   const fs::path into = folder_ / "predictions" / id;
+  Unnamed made{into};
   RunRequest request;
   request.trace = into / "timeline.gtr";
   if (scenario.layout.ranks() <= 64) request.options.fold = Fold::Off;  // ranks are compared
@@ -201,6 +209,7 @@ Json Twin::predict(const std::vector<std::string>& sets) {
             {"interval_s", {result.low.value, result.high.value}},
             {"factors", known}};
   history_.append(line);
+  made.named = true;
   return line;
 }
 
@@ -225,19 +234,48 @@ std::vector<double> Twin::earlier_windows(const std::string& prediction) const {
   return windows;
 }
 
-Json Twin::observe_log(const fs::path& file, const fs::path& into) {
-  const std::vector<double> iterations = iterations_of_log(text_of(file));
-  if (iterations.empty()) {
-    throw InputError(file.string(), "", "", "tells no iteration of Megatron-LM",
-                     "name a log with lines \"elapsed time per iteration (ms): …\", or a trace");
+Json Twin::observe_log(const fs::path& file, const Json& prediction, const fs::path& into) {
+  const std::string id = prediction["id"];
+  const Scenario scenario = load_scenario((folder_ / "predictions" / id / "scenario.json").string(),
+                                          {}, {data_directory() / "scenarios"});
+  const double tokens = static_cast<double>(scenario.job.global_batch) *
+                        static_cast<double>(scenario.job.sequence) / scenario.layout.ranks();
+  const std::vector<LoggedIterations> lines = iterations_of_log(text_of(file), tokens);
+  if (lines.empty()) {
+    throw InputError(
+        file.string(), "", "", "tells no iteration",
+        "name a log of Megatron-LM (\"elapsed time per iteration (ms): …\"), torchtitan "
+        "(\"tps: …\") or DeepSpeed (\"iter time (s): …\"), or a trace");
   }
-  write_file(into / "iterations.json", Json(iterations).dump() + "\n");
-  const std::vector<double> windows = windows_of(iterations);
+  Json kept = Json::array();
+  std::int64_t iterations = 0;
+  for (const LoggedIterations& line : lines) {
+    kept.push_back({{"iterations", line.iterations}, {"seconds", line.seconds}});
+    iterations += line.iterations;
+  }
+  write_file(into / "iterations.json", kept.dump() + "\n");
+  const std::vector<double> windows = windows_of(lines);
   return {{"kind", "log"},
-          {"iterations", iterations.size()},
+          {"iterations", iterations},
           {"iteration_s", median(windows)},
           {"windows_s", windows},
           {"alerts", Json::array()}};
+}
+
+std::vector<std::string> Twin::standing_alerts() const {
+  std::vector<std::string> out;
+  bool latest = true;
+  for (auto line = history().rbegin(); line != history().rend(); ++line) {
+    if (line->value("event", "") != "observation") continue;
+    const bool trace = (*line)["kind"] == "trace";
+    for (const Json& alert : (*line)["alerts"]) {
+      const std::string text = alert;
+      if (latest || (trace && !text.starts_with("drift"))) out.push_back(text);
+    }
+    if (trace) break;
+    latest = false;
+  }
+  return out;
 }
 
 Json Twin::observe_trace(const fs::path& file, const Json& prediction, const fs::path& into) {
@@ -265,8 +303,9 @@ Json Twin::observe(const fs::path& file, const std::string& of, bool learn) {
   const Json prediction = prediction_line(of);
   const std::string id = next_id("observation", 'o');
   const fs::path into = folder_ / "observations" / id;
+  Unnamed made{into};
   const Json seen =
-      is_trace(file) ? observe_trace(file, prediction, into) : observe_log(file, into);
+      is_trace(file) ? observe_trace(file, prediction, into) : observe_log(file, prediction, into);
   Json line{{"event", "observation"},
             {"id", id},
             {"at", now()},
@@ -290,6 +329,7 @@ Json Twin::observe(const fs::path& file, const std::string& of, bool learn) {
     line["factors_learned"] = all;
   }
   history_.append(line);
+  made.named = true;
   return line;
 }
 

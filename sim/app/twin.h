@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "sim/app/journal.h"
+#include "sim/app/run_log.h"
 #include "sim/app/scenario.h"
 
 namespace gputwin {
@@ -24,15 +25,12 @@ namespace gputwin {
 /// (Megatron-LM PR 4662 for stragglers, run_comparison.h).
 inline constexpr int kDriftWindows = 3;
 inline constexpr double kSlowLinks = 0.8;
-inline constexpr std::size_t kIterationsOfWindow = 10;
+inline constexpr std::int64_t kIterationsOfWindow = 10;
 
-/// Seconds of the iterations that a log of Megatron-LM tells ("elapsed time per iteration (ms):
-/// 1453.2"), in order. Lines without it are passed over; so is a line that is cut off.
-std::vector<double> iterations_of_log(const std::string& text);
-
-/// Medians of windows of kIterationsOfWindow iterations, the first iteration left out as warm-up if
-/// there are more; a shorter last window counts from three iterations on.
-std::vector<double> windows_of(const std::vector<double>& iterations);
+/// Medians of windows of kIterationsOfWindow iterations or more, as lines of the log end; its first
+/// line is left out as warm-up if there are more; a shorter last window counts from three
+/// iterations on.
+std::vector<double> windows_of(const std::vector<LoggedIterations>& lines);
 
 /// True if the last kDriftWindows of `windows` lie all above, or all below, the interval.
 bool drifted(const std::vector<double>& windows, double low, double high);
@@ -41,8 +39,9 @@ class Twin {
  public:
   using Json = Journal::Json;
 
-  /// Makes the folder. InputError if it holds a twin already.
-  static void init(const std::filesystem::path& folder, const Scenario& scenario);
+  /// Makes the folder, and returns the first line of its history. Killed before that line is whole
+  /// it leaves no twin, and may be called again. InputError if the folder holds a twin already.
+  static Json init(const std::filesystem::path& folder, const Scenario& scenario);
   /// Opens it; InputError if it is none.
   explicit Twin(std::filesystem::path folder);
 
@@ -53,12 +52,16 @@ class Twin {
   Json observe(const std::filesystem::path& file, const std::string& prediction, bool learn);
 
   const std::vector<Json>& history() const { return history_.lines(); }
+  /// Alerts that nothing later took back: those of the latest observation; if that is a log, which
+  /// tells of no links and ranks, also those that the latest trace raised about them.
+  std::vector<std::string> standing_alerts() const;
 
  private:
   Json factors() const;
   const Json& prediction_line(const std::string& id) const;
   std::string next_id(const char* event, char letter) const;
-  Json observe_log(const std::filesystem::path& file, const std::filesystem::path& into);
+  Json observe_log(const std::filesystem::path& file, const Json& prediction,
+                   const std::filesystem::path& into);
   Json observe_trace(const std::filesystem::path& file, const Json& prediction,
                      const std::filesystem::path& into);
   std::vector<double> earlier_windows(const std::string& prediction) const;

@@ -48,7 +48,11 @@ void print_line(const Json& line, bool whole) {
 
 int init(const Options& o) {
   const Scenario scenario = load_scenario(o.scenario, o.sets, {data_directory() / "scenarios"});
-  Twin::init(o.folder, scenario);
+  const Json line = Twin::init(o.folder, scenario);
+  if (o.json) {
+    fmt::print("{}\n", line.dump(2));
+    return kDone;
+  }
   fmt::print("{0}: twin of {1}; next: gputwin twin predict {0}\n", o.folder, scenario.name);
   return kDone;
 }
@@ -65,15 +69,18 @@ int say(const Options& o, const Json& line) {
 
 int status(const Options& o) {
   const Twin twin(o.folder);
+  const std::vector<std::string> alerts = twin.standing_alerts();
+  const int exit = alerts.empty() ? kDone : kBoundBreached;
   if (o.json) {
     fmt::print("{}\n", Json(twin.history()).dump(2));
-    return kDone;
+    return exit;
   }
   const Json& first = twin.history().front();
   fmt::print("{}: twin of {} since {}\n", o.folder, first["job"].get<std::string>(),
              first["at"].get<std::string>());
   for (const Json& line : twin.history()) print_line(line, false);
-  return kDone;
+  for (const std::string& alert : alerts) fmt::print("  stands: {}\n", alert);
+  return exit;
 }
 
 }  // namespace
@@ -87,7 +94,9 @@ Action add_twin(CLI::App& app) {
       "predict out/twin\n"
       "         gputwin twin observe out/twin rank0.pt.trace.json.gz --learn && gputwin twin "
       "status out/twin\n"
-      "The folder holds plain files (sim/app/twin.h). Exit codes: 0 done, 1 alerts, 2 bad input.");
+      "The folder holds plain files (sim/app/twin.h). An alert stands until a later run shows "
+      "otherwise. Exit codes: 0 done, 1 an alert was raised (observe) or stands (status), 2 bad "
+      "input.");
   auto o = std::make_shared<Options>();
   const auto sub = [&](const char* name, const char* what) {
     CLI::App* c = command->add_subcommand(name, what);
@@ -97,11 +106,15 @@ Action add_twin(CLI::App& app) {
   CLI::App* start = sub("init", "Make the folder for a cluster and its job");
   start->add_option("scenario", o->scenario, "Scenario file, or a shipped run")->required();
   start->add_option("--set", o->sets, "Override path=value; repeatable");
+  start->add_flag("--json", o->json, "Print the line of the history as JSON");
   CLI::App* predict = sub("predict", "Predict the next run, and keep it");
   predict->add_option("--set", o->sets, "Override path=value for this run; repeatable");
   predict->add_flag("--json", o->json, "Print the line of the history as JSON");
   CLI::App* observe = sub("observe", "Hold a run against its prediction");
-  observe->add_option("file", o->file, "A trace (.gtr, .json, .json.gz), or a log of Megatron-LM")
+  observe
+      ->add_option(
+          "file", o->file,
+          "A trace (.gtr, .json, .json.gz), or a log of Megatron-LM, torchtitan or DeepSpeed")
       ->required();
   observe->add_option("--prediction", o->prediction, "Which one, as p3; default: the latest");
   observe->add_flag("--learn", o->learn,

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <boost/iostreams/categories.hpp>
 #include <boost/iostreams/filter/gzip.hpp>
 #include <boost/iostreams/filtering_stream.hpp>
 #include <fstream>
@@ -23,8 +24,26 @@ constexpr std::streamsize kBufferBytes = 1 << 18;
 
 struct AtomicFile::Stream {
   std::ofstream file;
+  bool failed = false;
   boost::iostreams::filtering_ostream filtered;
 };
+
+namespace {
+
+/// Passes bytes on and remembers whether one was lost: the chain of filters does not say so where
+/// it writes its last bytes, on being closed.
+struct FileSink {
+  using char_type = char;
+  using category = boost::iostreams::sink_tag;
+  std::ofstream* file;
+  bool* failed;
+  std::streamsize write(const char* text, std::streamsize bytes) {
+    if (!file->write(text, bytes)) *failed = true;
+    return bytes;
+  }
+};
+
+}  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   std::error_code error;
@@ -47,7 +66,7 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
     boost::iostreams::gzip_params parameters(kCompressionLevel);
     stream_->filtered.push(boost::iostreams::gzip_compressor(parameters, kBufferBytes));
   }
-  stream_->filtered.push(stream_->file, kBufferBytes);
+  stream_->filtered.push(FileSink{&stream_->file, &stream_->failed}, kBufferBytes);
 }
 
 AtomicFile::~AtomicFile() {
@@ -63,13 +82,13 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(std::string_view text) {
   stream_->filtered.write(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!stream_->filtered) fail("cannot be written, is the disk full?");
+  if (!stream_->filtered || stream_->failed) fail("cannot be written, is the disk full?");
 }
 
 void AtomicFile::commit() {
   stream_->filtered.reset();  // flushes and ends the compressed stream
   stream_->file.close();
-  if (!stream_->file) fail("cannot be written, is the disk full?");
+  if (!stream_->file || stream_->failed) fail("cannot be written, is the disk full?");
   std::error_code error;
   std::filesystem::rename(temporary_, path_, error);
   if (error) fail("cannot be put in place: " + error.message());

@@ -109,6 +109,7 @@ class Importer {
   };
   struct Known {
     std::uint32_t id = 0, frame = kUnframed;
+    bool untimed = false;
   };
   void events(simdjson::ondemand::array list);
   Event fields(object row);
@@ -140,6 +141,7 @@ class Importer {
   std::optional<std::int64_t> base_us_;
   std::optional<std::int64_t> rank_;  // of PyTorch's "distributedInfo"
   std::size_t events_ = 0, timeless_ = 0, negative_ = 0, unmatched_ = 0, nameless_ = 0;
+  std::size_t untimed_ = 0;
 };
 
 std::uint32_t Importer::process(std::string_view pid) {
@@ -252,6 +254,7 @@ void Importer::slice(const Event& e, ThreadState& thread, Ps at, Ps duration) {
   auto found = definitions_.find(key_);
   if (found == definitions_.end()) found = definitions_.emplace(key_, define(e, thread)).first;
   const Known& known = found->second;
+  if (known.untimed) ++untimed_;
   std::uint32_t body = 0;
   if (known.frame != kUnframed || e.raw_arguments.starts_with("{\"body\":")) {
     body = static_cast<std::uint32_t>(number_in(e.raw_arguments, "body").value_or(0));
@@ -279,6 +282,7 @@ Importer::Known Importer::define(const Event& e, const ThreadState& thread) {
       layer && from_string<Phase>(e.category)) {
     read_own_name(e, static_cast<std::int32_t>(*layer), thread, d, known);
   }
+  known.untimed = e.category == "cuda_profiler_range";
   known.id = builder_.definition(std::move(d));
   return known;
 }
@@ -448,6 +452,9 @@ void Importer::finish_warnings() {
   warn(negative_, "events left out: they end before they begin");
   warn(unmatched_ + early_ends_.size(), "events left out: an end without a beginning");
   warn(nameless_, "entries of traceEvents left out: they are no objects");
+  warn(untimed_,
+       "kernels of CUPTI's range profiler count as ranges: their times are equal shares of "
+       "the session");
   std::size_t open = 0;
   for (const auto& [key, thread] : threads_) open += thread.open.size();
   warn(open, "events left out: a beginning without an end");
@@ -519,7 +526,9 @@ bool parse_microseconds(std::string_view text, std::int64_t base_us, Ps& out) {
 
 Store import_chrome(const std::filesystem::path& path) {
   std::string text = read_text(path);
+  const std::uint64_t bytes = text.size();
   Store store = Importer(path.string()).run(std::move(text));
+  store.text_bytes = bytes;
   store.origin = path.string();
   return store;
 }

@@ -12,9 +12,15 @@ class PathFinder {
  public:
   PathFinder(const Store& store, TimeRange range) : store_(store), range_(range) {
     by_process_.resize(store.processes.size());
-    for (std::uint32_t t = 0; t < store.tracks.size(); ++t) {
-      const Track& track = store.tracks[t];
-      if (track.count > 0 && track.depth == 0) by_process_[track.process].push_back(t);
+    std::vector<char> around;
+    for (const Definition& d : store.definitions) {
+      around.push_back(profile_event(d.phase) == ProfileEvent::Range ? 1 : 0);
+    }
+    for (std::uint32_t t = 0; t < store.tracks.size();) {
+      std::uint32_t end = t + 1;
+      while (end < store.tracks.size() && store.tracks[end].depth > 0) ++end;
+      add_thread(t, end, around);
+      t = end;
     }
   }
 
@@ -41,13 +47,81 @@ class PathFinder {
   }
 
  private:
+  /// The work of one stream or thread, without what lies within other work. Where no range stands
+  /// around work, that is its first track; else a list, since the ranges push work deeper.
+  struct Row {
+    const Track* track;
+    bool listed = false;
+    std::vector<SliceId> list;
+  };
+
+  void add_thread(std::uint32_t first, std::uint32_t end, const std::vector<char>& around) {
+    Row row{&store_.tracks[first], false, {}};
+    const auto is_around = [&](SliceId s) { return around[store_.definition_id(s)] != 0; };
+    for (std::uint32_t t = first; t < end && !row.listed; ++t) {
+      const Track& track = store_.tracks[t];
+      for (SliceId s = track.first; s < track.first + track.count && !row.listed; ++s) {
+        row.listed = is_around(s);
+      }
+    }
+    for (std::uint32_t t = first; row.listed && t < end; ++t) {
+      const Track& track = store_.tracks[t];
+      for (SliceId s = track.first; s < track.first + track.count; ++s) {
+        if (!is_around(s)) row.list.push_back(s);
+      }
+    }
+    std::stable_sort(row.list.begin(), row.list.end(), [this](SliceId x, SliceId y) {
+      return store_.start(x) != store_.start(y) ? store_.start(x) < store_.start(y)
+                                                : store_.end(x) > store_.end(y);
+    });
+    std::vector<SliceId> outer;
+    for (const SliceId s : row.list) {
+      if (outer.empty() || store_.start(s) >= store_.end(outer.back())) outer.push_back(s);
+    }
+    row.list = std::move(outer);
+    row_of_track_.resize(end, static_cast<std::uint32_t>(rows_.size()));
+    by_process_[row.track->process].push_back(static_cast<std::uint32_t>(rows_.size()));
+    rows_.push_back(std::move(row));
+  }
+
+  SliceId last_begun(const Row& row, Ps until) const {
+    if (row.listed) {
+      const auto at = std::partition_point(row.list.begin(), row.list.end(),
+                                           [&](SliceId s) { return store_.start(s) < until; });
+      return at == row.list.begin() ? kNoSlice : *std::prev(at);
+    }
+    const auto [from, end] = store_.overlapping(*row.track, range_.begin, until);
+    return from == end ? kNoSlice : end - 1;
+  }
+
+  SliceId last_ended(const Row& row, Ps time) const {
+    if (row.listed) {
+      const auto at = std::partition_point(row.list.begin(), row.list.end(),
+                                           [&](SliceId s) { return store_.end(s) <= time; });
+      return at == row.list.begin() ? kNoSlice : *std::prev(at);
+    }
+    const SliceId until = store_.overlapping(*row.track, time, time + 1).first;
+    return until > row.track->first ? until - 1 : kNoSlice;
+  }
+
+  SliceId previous_in(const Row& row, SliceId s) const {
+    if (!row.listed) {
+      const Track& own = store_.tracks[store_.track_of(s)];  // a flow may lead into a deeper one
+      return s > own.first ? s - 1 : kNoSlice;
+    }
+    const auto at = std::partition_point(row.list.begin(), row.list.end(), [&](SliceId other) {
+      return store_.start(other) < store_.start(s) ||
+             (store_.start(other) == store_.start(s) && store_.end(other) > store_.end(s));
+    });
+    return at == row.list.begin() ? kNoSlice : *std::prev(at);
+  }
+
   SliceId last() const {
     SliceId best = kNoSlice;
-    for (const Track& track : store_.tracks) {
-      if (track.count == 0 || track.depth > 0) continue;
-      const auto [from, until] = store_.overlapping(track, range_.begin, range_.end);
-      if (from == until) continue;
-      if (best == kNoSlice || store_.end(until - 1) > store_.end(best)) best = until - 1;
+    for (const Row& row : rows_) {
+      const SliceId s = last_begun(row, range_.end);
+      if (s == kNoSlice || store_.end(s) <= range_.begin) continue;
+      if (best == kNoSlice || store_.end(s) > store_.end(best)) best = s;
     }
     return best;
   }
@@ -72,16 +146,16 @@ class PathFinder {
     SliceId best = kNoSlice;
     const auto consider = [&](SliceId other) {
       // Towards the past only, so that slices without duration cannot lead in circles.
-      if (store_.end(other) > start || (other + 1 != s && store_.start(other) >= start)) return;
+      if (store_.end(other) > start || store_.start(other) >= start) return;
       if (best == kNoSlice || store_.end(other) > store_.end(best)) best = other;
     };
-    const std::uint32_t own = store_.track_of(s);
-    if (s > store_.tracks[own].first) consider(s - 1);  // its own stream wins ties
-    for (const std::uint32_t t : by_process_[store_.tracks[own].process]) {
-      const Track& track = store_.tracks[t];
-      if (t == own) continue;
-      SliceId until = store_.overlapping(track, start, start + 1).first;
-      if (until > track.first) consider(until - 1);
+    const std::uint32_t own = row_of_track_[store_.track_of(s)];
+    if (const SliceId previous = previous_in(rows_[own], s); previous != kNoSlice) {
+      if (store_.end(previous) <= start) best = previous;  // its own stream wins ties
+    }
+    for (const std::uint32_t r : by_process_[rows_[own].track->process]) {
+      if (r == own) continue;
+      if (const SliceId other = last_ended(rows_[r], start); other != kNoSlice) consider(other);
     }
     for (const std::uint32_t f : store_.flows_to(s)) consider(store_.flows()[f].from);
     return best;
@@ -89,7 +163,9 @@ class PathFinder {
 
   const Store& store_;
   TimeRange range_;
-  std::vector<std::vector<std::uint32_t>> by_process_;
+  std::vector<Row> rows_;
+  std::vector<std::uint32_t> row_of_track_;
+  std::vector<std::vector<std::uint32_t>> by_process_;  // rows
 };
 
 }  // namespace

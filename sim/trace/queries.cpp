@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <tuple>
 #include <unordered_map>
 
 namespace gputwin {
@@ -46,15 +47,6 @@ struct Sum {
       example = s;
     }
   }
-  void add(const Sum& other) {
-    count += other.count;
-    total += other.total;
-    shortest = std::min(shortest, other.shortest);
-    if (other.longest > longest) {
-      longest = other.longest;
-      example = other.example;
-    }
-  }
 };
 
 std::string layer_key(std::int32_t layer) {
@@ -77,66 +69,149 @@ std::string key_of(const Definition& d, GroupBy by) {
   return "";
 }
 
-std::vector<GroupRow> sorted_rows(std::map<std::string, std::pair<SliceKind, Sum>> groups) {
-  std::vector<GroupRow> rows;
-  for (auto& [key, group] : groups) {
-    const Sum& sum = group.second;
-    rows.push_back(
-        {key, group.first, sum.count, sum.total, sum.shortest, sum.longest, sum.example});
+}  // namespace
+
+namespace {
+
+/// By definition: whether its slices are ranges around others, which are no work themselves.
+std::vector<char> ranges_of(const Store& store) {
+  std::vector<char> out;
+  for (const Definition& d : store.definitions) {
+    out.push_back(profile_event(d.phase) == ProfileEvent::Range ? 1 : 0);
   }
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const GroupRow& a, const GroupRow& b) { return a.total > b.total; });
-  return rows;
+  return out;
 }
 
-void add(std::map<std::string, std::pair<SliceKind, Sum>>& groups, const Store& store,
-         std::string key, const Sum& sum) {
-  if (sum.count == 0) return;
-  const auto [at, made] = groups.try_emplace(std::move(key));
-  if (made) at->second.first = store.kind(sum.example);
-  at->second.second.add(sum);
-}
+/// Slices that may stand within others of the same thread, each with the row it counts for. The
+/// host's operators call each other, so that their durations do not add up.
+class Nested {
+ public:
+  void add(std::uint64_t row, Ps begin, Ps end) { slices_.push_back({row, begin, end}); }
+  /// For every row, the time by which the sum of its slices exceeds what they cover; then forgets.
+  template <class Take>
+  void take_excess(const Take& take) {
+    std::sort(slices_.begin(), slices_.end(), [](const Slice& x, const Slice& y) {
+      return std::tuple(x.row, x.begin, x.end) < std::tuple(y.row, y.begin, y.end);
+    });
+    for (std::size_t i = 0; i < slices_.size();) {
+      const std::uint64_t row = slices_[i].row;
+      Ps sum = 0, covered = 0, until = std::numeric_limits<Ps>::min();
+      for (; i < slices_.size() && slices_[i].row == row; ++i) {
+        const Slice& s = slices_[i];
+        sum += s.end - s.begin;
+        covered += std::max<Ps>(0, s.end - std::max(s.begin, until));
+        until = std::max(until, s.end);
+      }
+      if (sum > covered) take(row, sum - covered);
+    }
+    slices_.clear();
+  }
 
-Ps cut(const Store& store, SliceId s, TimeRange range) {
-  const Ps end = std::min(store.end(s), range.end);
-  return end - std::max(store.start(s), range.begin);
-}
+ private:
+  struct Slice {
+    std::uint64_t row;
+    Ps begin, end;
+  };
+  std::vector<Slice> slices_;
+};
+
+/// Sums of slices by row of an answer, thread by thread.
+class Aggregation {
+ public:
+  Aggregation(const Store& store, TimeRange range, GroupBy by)
+      : store_(store), range_(range), by_(by), ranges_(ranges_of(store)) {
+    by_definition_ = by <= GroupBy::Phase;
+    named_ = by == GroupBy::Name || by == GroupBy::Op || by == GroupBy::Phase;
+    for (const Definition& d : store.definitions) {
+      if (by_definition_) row_of_.push_back(row(key_of(d, by)));
+    }
+  }
+
+  void add(const Track& track) {
+    if (track.depth == 0) end_thread();
+    const auto [from, until] = store_.overlapping(track, range_.begin, range_.end);
+    if (from == until) return;
+    const std::uint32_t whole = by_ == GroupBy::Process  ? row(store_.processes[track.process].name)
+                                : by_ == GroupBy::Stream ? row(track.name)
+                                                         : 0;
+    for (SliceId s = from; s < until; ++s) {
+      const std::uint32_t definition = store_.definition_id(s);
+      const bool around = ranges_[definition] != 0;
+      if (around && !named_) continue;
+      const std::uint32_t at = by_definition_               ? row_of_[definition]
+                               : by_ == GroupBy::MicroBatch ? row_of_frame(s)
+                                                            : whole;
+      if (rows_[at].sum.count == 0) rows_[at].first = s;
+      rows_[at].around = around;
+      const Ps begin = std::max(store_.start(s), range_.begin);
+      const Ps end = std::min(store_.end(s), range_.end);
+      rows_[at].sum.add(s, end - begin);
+      if (store_.kind(s) >= SliceKind::Host) nested_.add(at, begin, end);
+    }
+  }
+
+  std::vector<GroupRow> rows() {
+    end_thread();
+    std::vector<GroupRow> out;
+    for (const Row& r : rows_) {
+      if (r.sum.count == 0) continue;
+      out.push_back({r.key, store_.kind(r.first), r.sum.count, r.sum.total, r.sum.shortest,
+                     r.sum.longest, r.sum.example, r.around});
+    }
+    std::stable_sort(out.begin(), out.end(), [](const GroupRow& x, const GroupRow& y) {
+      return x.total != y.total ? x.total > y.total : x.key < y.key;
+    });
+    return out;
+  }
+
+ private:
+  struct Row {
+    std::string key;
+    Sum sum;
+    SliceId first = kNoSlice;
+    bool around = false;
+  };
+
+  std::uint32_t row(std::string key) {
+    const auto next = static_cast<std::uint32_t>(rows_.size());
+    const auto [at, made] = index_.try_emplace(key, next);
+    if (made) rows_.push_back({std::move(key), {}, kNoSlice, false});
+    return at->second;
+  }
+  std::uint32_t row_of_frame(SliceId s) {
+    const std::uint32_t frame = store_.framed(s) ? store_.frame(s) : kUnframed;
+    const auto found = frames_.find(frame);
+    if (found != frames_.end()) return found->second;
+    return frames_[frame] = row(frame == kUnframed ? "outside micro-batches"
+                                                   : "micro-batch " + std::to_string(frame));
+  }
+  void end_thread() {
+    nested_.take_excess([this](std::uint64_t at, Ps time) { rows_[at].sum.total -= time; });
+  }
+
+  const Store& store_;
+  TimeRange range_;
+  GroupBy by_;
+  bool by_definition_ = false, named_ = false;
+  std::vector<char> ranges_;
+  std::vector<std::uint32_t> row_of_;  // by definition
+  std::vector<Row> rows_;
+  std::unordered_map<std::string, std::uint32_t> index_;
+  std::unordered_map<std::uint32_t, std::uint32_t> frames_;
+  Nested nested_;
+};
 
 }  // namespace
 
 std::vector<GroupRow> aggregate(const Store& store, TimeRange range, GroupBy by,
                                 const std::vector<std::uint32_t>& tracks,
                                 const std::stop_token& stop) {
-  std::map<std::string, std::pair<SliceKind, Sum>> groups;
-  std::vector<Sum> sums(store.definitions.size());
-  std::map<std::uint32_t, Sum> frames;
+  Aggregation sums(store, range, by);
   for (const std::uint32_t id : tracks.empty() ? all_tracks(store) : tracks) {
     if (stop.stop_requested()) return {};
-    const Track& track = store.tracks[id];
-    const auto [from, until] = store.overlapping(track, range.begin, range.end);
-    Sum whole;
-    for (SliceId s = from; s < until; ++s) {
-      const Ps time = cut(store, s, range);
-      if (by == GroupBy::Process || by == GroupBy::Stream) {
-        whole.add(s, time);
-      } else if (by == GroupBy::MicroBatch) {
-        frames[store.framed(s) ? store.frame(s) : kUnframed].add(s, time);
-      } else {
-        sums[store.definition_id(s)].add(s, time);
-      }
-    }
-    if (by == GroupBy::Process) add(groups, store, store.processes[track.process].name, whole);
-    if (by == GroupBy::Stream) add(groups, store, track.name, whole);
+    sums.add(store.tracks[id]);
   }
-  for (const auto& [frame, sum] : frames) {
-    const bool none = frame == kUnframed;
-    add(groups, store, none ? "outside micro-batches" : "micro-batch " + std::to_string(frame),
-        sum);
-  }
-  for (std::size_t d = 0; d < sums.size(); ++d) {
-    if (sums[d].count > 0) add(groups, store, key_of(store.definitions[d], by), sums[d]);
-  }
-  return sorted_rows(std::move(groups));
+  return sums.rows();
 }
 
 Exposure exposure(const Store& store, std::uint32_t process, TimeRange range) {
@@ -147,21 +222,28 @@ Exposure exposure(const Store& store, std::uint32_t process, TimeRange range) {
   };
   Exposure out;
   std::vector<Edge> edges;
+  const std::vector<char> ranges = ranges_of(store);
+  Nested nested;
+  const auto end_thread = [&] {
+    nested.take_excess([&out](std::uint64_t kind, Ps time) { out.busy[kind] -= time; });
+  };
   for (const Track& track : store.tracks) {
     if (track.process != process) continue;
+    if (track.depth == 0) end_thread();
     const auto [from, until] = store.overlapping(track, range.begin, range.end);
     for (SliceId s = from; s < until; ++s) {
+      if (ranges[store.definition_id(s)] != 0) continue;
       const auto kind = static_cast<std::uint8_t>(store.kind(s));
       const Ps begin = std::max(store.start(s), range.begin);
       const Ps end = std::min(store.end(s), range.end);
       if (end <= begin) continue;
-      // Ranges around others count once; kernels within an annotation do the stream's work.
-      const bool around = store.kind(s) >= SliceKind::Host;
-      if (track.depth == 0 || !around) out.busy[kind] += end - begin;
+      out.busy[kind] += end - begin;
+      if (store.kind(s) >= SliceKind::Host) nested.add(kind, begin, end);
       edges.push_back({begin, kind, 1});
       edges.push_back({end, kind, -1});
     }
   }
+  end_thread();
   std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) { return a.at < b.at; });
   std::array<std::int32_t, kSliceKinds> running{};
   Ps before = range.begin;

@@ -15,13 +15,17 @@ enum class GroupBy : std::uint8_t { Name, Op, Kind, Layer, Phase, Process, Strea
 inline constexpr std::size_t kGroupings = 8;
 std::string_view label(GroupBy by);  // "operation", "kind", …
 
-/// Slices of one group within a range. Times are cut to the range.
+/// Slices of one group within a range. Times are cut to the range. Operations of the host that call
+/// each other count once in `total`. Ranges around others (profile_event) are no work: they have
+/// rows of their own by name, operation and phase, and none by kind, layer, rank, stream or
+/// micro-batch.
 struct GroupRow {
   std::string key;
   SliceKind kind = SliceKind::Other;  // of its first slice in the timeline
   std::int64_t count = 0;
   Ps total = 0, shortest = 0, longest = 0;
   SliceId example = kNoSlice;  // the longest
+  bool around = false;         // ranges around others: not to be added to work
   bool operator==(const GroupRow&) const = default;
 };
 
@@ -44,7 +48,8 @@ SearchHits search(const Store& store, const std::string& words, std::size_t limi
                   const std::stop_token& stop = {});
 
 /// How the time of one process went within a range: its kinds of work by importance, each counted
-/// only where nothing more important ran at the same time. Sums to the range.
+/// only where nothing more important ran at the same time. Sums to the range. Ranges around others
+/// are not counted: where nothing runs under them, the process is idle.
 struct Exposure {
   std::array<Ps, kSliceKinds> exposed{};  // by kind
   std::array<Ps, kSliceKinds> busy{};     // by kind, hidden or not (its streams' time summed)

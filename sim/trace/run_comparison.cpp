@@ -50,9 +50,8 @@ constexpr double kSecond = 1e-12;  // of a picosecond
 
 /// The host of a profile at work: an operator or a call of CUDA, but for one that waits.
 bool prepares(const Definition& d) {
-  if (d.kind != SliceKind::Host) return false;
-  const bool call = d.phase.starts_with("cuda_") || d.phase == "runtime";
-  return (call || d.phase == "cpu_op" || d.phase == "operator") &&
+  const ProfileEvent event = profile_event(d.phase);
+  return (event == ProfileEvent::Call || event == ProfileEvent::HostOp) &&
          d.op.find("ynchronize") == std::string::npos;
 }
 
@@ -61,6 +60,7 @@ struct Side {
   explicit Side(const Store& s)
       : store(s), rank_of(ranks_of(s)), range(run_range(s)), waits(waiting_times(s)) {
     iterations = iterations_of(s);
+    for (const Definition& d : s.definitions) preparing.push_back(prepares(d) ? 1 : 0);
     // The host of a profile with one rank and no number on it is that rank's.
     std::vector<std::int32_t> ranks(rank_of);
     std::sort(ranks.begin(), ranks.end());
@@ -77,6 +77,7 @@ struct Side {
   std::vector<std::int32_t> rank_of;  // by process
   TimeRange range;
   std::vector<Ps> waits;
+  std::vector<char> preparing;  // by definition
   std::int32_t iterations = 1;
   std::size_t working = 0;  // ranks
 };
@@ -90,7 +91,7 @@ struct Edge {
 void add_edges(const Side& side, SliceId s, std::vector<Edge>& edges) {
   const Definition& d = side.store.definition(s);
   const bool work = is_work(d);
-  if (!work && !prepares(d)) return;
+  if (!work && side.preparing[side.store.definition_id(s)] == 0) return;
   const auto add = [&](Ps from, Ps until, TimePart part) {
     from = std::max(from, side.range.begin);
     until = std::min(until, side.range.end);

@@ -4,6 +4,9 @@
 #include <array>
 #include <cctype>
 #include <string>
+#include <utility>
+
+#include "sim/core/spelling.h"
 
 namespace gputwin {
 
@@ -102,37 +105,91 @@ SliceKind communication_kind(std::string_view group) {
   return SliceKind::OtherComm;
 }
 
-SliceKind slice_kind(std::string_view name, std::string_view category, std::string_view thread) {
-  const std::string n = lower(name), c = lower(category), t = lower(thread);
-  const bool gpu = c.starts_with("kernel") || c.starts_with("gpu_");
-  const bool ours = c == "forward" || c == "backward" || c == "recompute" || c == "weight_grad" ||
-                    c == "reduce" || c == "gather" || c == "optimizer" || c == "pipeline" ||
-                    c == "offload" || c == "data";
-  if (c == "gpu_memcpy" || c == "gpu_memset" || n.starts_with("memcpy") || c == "offload") {
-    return SliceKind::Copy;
+ProfileEvent profile_event(std::string_view category) {
+  static constexpr std::pair<std::string_view, ProfileEvent> kEvents[] = {
+      {"kernel", ProfileEvent::Kernel},
+      {"concurrent_kernel", ProfileEvent::Kernel},
+      {"gpu_memcpy", ProfileEvent::Copy},
+      {"gpu_memset", ProfileEvent::Copy},
+      {"memcpy", ProfileEvent::Copy},
+      {"memset", ProfileEvent::Copy},
+      {"cuda_runtime", ProfileEvent::Call},
+      {"cuda_driver", ProfileEvent::Call},
+      {"runtime", ProfileEvent::Call},
+      {"driver", ProfileEvent::Call},
+      {"cpu_op", ProfileEvent::HostOp},
+      {"operator", ProfileEvent::HostOp},
+      {"python_function", ProfileEvent::Frame},
+      {"cuda_sync", ProfileEvent::Sync},
+      {"synchronization", ProfileEvent::Sync},
+      {"overhead", ProfileEvent::Overhead},
+      {"user_annotation", ProfileEvent::Range},
+      {"gpu_user_annotation", ProfileEvent::Range},
+      {"trace", ProfileEvent::Range},
+      // CUPTI's range profiler: one range a kernel, each an equal share of the whole session.
+      {"cuda_profiler_range", ProfileEvent::Range}};
+  const std::string c = lower(category);
+  for (const auto& [name, event] : kEvents) {
+    if (c == name) return event;
   }
-  const bool collective = n.find("nccl") != std::string::npos ||
-                          (!n.starts_with("void at::") &&
-                           has_any(n, {"all_reduce", "allreduce", "all_gather", "reduce_scatter",
-                                       "alltoall", "all_to_all", "broadcast"}));
-  if (collective && (gpu || ours)) return of_communication(t);
-  if (c == "pipeline") return SliceKind::PpComm;
-  if (c == "optimizer" || (gpu && has_any(n, {"adam", "lamb_", "lambfunctor", "lambstage", "sgd",
-                                              "optimizer", "multi_tensor", "l2norm"}))) {
-    return SliceKind::Optimizer;
+  return ProfileEvent::None;
+}
+
+namespace {
+
+bool is_collective(const std::string& name) {
+  return name.find("nccl") != std::string::npos ||
+         (!name.starts_with("void at::") &&
+          has_any(name, {"all_reduce", "allreduce", "all_gather", "reduce_scatter", "alltoall",
+                         "all_to_all", "broadcast"}));
+}
+
+/// By the name of a kernel, or of an operation of ours.
+SliceKind of_computation(const std::string& name) {
+  if (has_any(name, {"attention", "attn", "flash", "fmha", "softmax"})) {
+    return SliceKind::Attention;
   }
-  if (!gpu && !ours) {
-    const bool host = c == "cpu_op" || c == "operator" || c == "python_function" ||
-                      c.starts_with("cuda_") || c == "runtime" || c == "user_annotation";
-    return host ? SliceKind::Host : SliceKind::Other;
-  }
-  if (c == "gpu_user_annotation") return SliceKind::Other;
-  if (has_any(n, {"attention", "attn", "flash", "fmha", "softmax"})) return SliceKind::Attention;
-  if (has_any(n, {"gemm", "gemv", "cutlass", "cublas", "xmma", "nvjet", "wgrad", "dgrad", "qkv",
-                  "proj", "fc1", "fc2", "_mm", "matmul"})) {
+  if (has_any(name, {"gemm", "gemv", "cutlass", "cublas", "xmma", "nvjet", "wgrad", "dgrad", "qkv",
+                     "proj", "fc1", "fc2", "_mm", "matmul"})) {
     return SliceKind::Gemm;
   }
   return SliceKind::Pointwise;
+}
+
+SliceKind of_kernel_named(const std::string& name, const std::string& thread) {
+  if (name.starts_with("memcpy") || name.starts_with("memset")) return SliceKind::Copy;
+  if (is_collective(name)) return of_communication(thread);
+  if (has_any(name, {"adam", "lamb_", "lambfunctor", "lambstage", "sgd", "optimizer",
+                     "multi_tensor", "l2norm"})) {
+    return SliceKind::Optimizer;
+  }
+  return of_computation(name);
+}
+
+/// A slice of gputwin's own: the category is a phase of the plan.
+SliceKind of_phase(const std::string& name, const std::string& phase, const std::string& thread) {
+  if (name.starts_with("memcpy") || phase == "offload") return SliceKind::Copy;
+  if (!from_string<Phase>(phase)) return SliceKind::Other;
+  if (is_collective(name)) return of_communication(thread);
+  if (phase == "pipeline") return SliceKind::PpComm;
+  return phase == "optimizer" ? SliceKind::Optimizer : of_computation(name);
+}
+
+}  // namespace
+
+SliceKind slice_kind(std::string_view name, std::string_view category, std::string_view thread) {
+  switch (profile_event(category)) {
+    case ProfileEvent::Kernel: return of_kernel_named(lower(name), lower(thread));
+    case ProfileEvent::Copy: return SliceKind::Copy;
+    case ProfileEvent::Call:
+    case ProfileEvent::HostOp:
+    case ProfileEvent::Frame: return SliceKind::Host;
+    case ProfileEvent::Sync:
+    case ProfileEvent::Overhead:
+    case ProfileEvent::Range: return SliceKind::Other;
+    case ProfileEvent::None: break;
+  }
+  return of_phase(lower(name), lower(category), lower(thread));
 }
 
 }  // namespace gputwin

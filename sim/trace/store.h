@@ -96,6 +96,7 @@ struct TimeRange {
 class Store {
  public:
   std::string title, scenario_json, result_json, origin;
+  std::uint64_t text_bytes = 0;       // of the text it was imported from, unpacked; 0: from none
   std::vector<std::string> warnings;  // what of the file was left out, and why
   std::vector<TraceProcess> processes;
   std::vector<Track> tracks;  // by process, then stream, then depth

@@ -16,12 +16,14 @@ constexpr std::array<PlannerEntry, 7> kPlanners{{
     {"pipedream", "PipeDream's hierarchical dynamic programme, its plan run with a flush"},
     {"dapple", "DAPPLE's choice among one stage, straight pipeline and all cuts in two"},
     {"alpa", "Alpa's inter-operator programme: replicas are powers of two or whole nodes"},
-    {"hybrid", "all cuts and all replicas, by time with a flush and exposed gradients"},
+    {"hybrid", "all cuts and all replicas, by time with a flush and exposed gradients, simulated"},
 }};
 
 std::int32_t units(const PipelineWorld& world) {
   return static_cast<std::int32_t>(world.units.size());
 }
+
+constexpr std::size_t kMostProposals = 10;
 
 bool divides(const PipelineWorld& world, std::int32_t replicas) {
   return world.samples % replicas == 0;
@@ -93,6 +95,26 @@ PipelinePlan plan_by(const std::string& planner, const PipelineWorld& world) {
   if (planner == "alpa") return synchronous_plan(world, submeshes(world));
   GPUTWIN_CHECK(planner == "hybrid", "there is no such planner");
   return synchronous_plan(world, any_replicas(world));
+}
+
+std::vector<PipelinePlan> proposals_by(const std::string& planner, const PipelineWorld& world) {
+  if (planner != "hybrid") return {plan_by(planner, world)};
+  std::vector<PipelinePlan> plans = synchronous_plans(world, any_replicas(world));
+  for (const PlannerEntry& other : kPlanners) {
+    if (other.name == planner || other.name == std::string("gpipe")) continue;
+    PipelinePlan plan = plan_by(other.name, world);
+    const bool runs = std::all_of(plan.begin(), plan.end(), [&](const PipelineStage& s) {
+      return divides(world, s.replicas);
+    });
+    if (runs && std::find(plans.begin(), plans.end(), plan) == plans.end()) {
+      plans.push_back(std::move(plan));
+    }
+  }
+  std::stable_sort(plans.begin(), plans.end(), [&](const PipelinePlan& a, const PipelinePlan& b) {
+    return synchronous_time(world, a) < synchronous_time(world, b);
+  });
+  if (plans.size() > kMostProposals) plans.resize(kMostProposals);
+  return plans;
 }
 
 Layout layout_of(const std::string& planner, const PipelinePlan& plan, std::int64_t samples) {

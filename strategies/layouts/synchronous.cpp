@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "sim/core/check.h"
 
@@ -153,10 +154,15 @@ Seconds synchronous_time(const PipelineWorld& world, const PipelinePlan& plan) {
 
 PipelinePlan synchronous_plan(const PipelineWorld& world, const std::vector<std::int32_t>& allowed,
                               double gap) {
+  return synchronous_plans(world, allowed, gap).front();
+}
+
+std::vector<PipelinePlan> synchronous_plans(const PipelineWorld& world,
+                                            const std::vector<std::int32_t>& allowed, double gap) {
   GPUTWIN_CHECK(!world.units.empty() && !allowed.empty(), "there is something to plan");
   const StageTimes times(world);
-  PipelinePlan best;
-  double least = kNone;
+  using Timed = std::pair<double, PipelinePlan>;
+  std::map<std::size_t, Timed> best;  // by stages
   for (const double spread : {0.0, 1.0 / world.micro_batches}) {
     BoundedSum sums(world, times, allowed, spread);
     double last = -kNone, shortest = kNone;
@@ -164,14 +170,21 @@ PipelinePlan synchronous_plan(const PipelineWorld& world, const std::vector<std:
       if (bound <= last || bound < last * (1 + gap)) continue;
       if (world.micro_batches * bound >= shortest) break;
       last = bound;
-      const PipelinePlan plan = sums.plan(bound);
+      PipelinePlan plan = sums.plan(bound);
       if (plan.empty()) continue;
       const double t = time_of(times, world, plan);
       shortest = std::min(shortest, t);
-      if (t < least) least = t, best = plan;
+      Timed& so_far = best.try_emplace(plan.size(), kNone, PipelinePlan{}).first->second;
+      if (t < so_far.first) so_far = {t, std::move(plan)};
     }
   }
-  return best;
+  std::vector<Timed> list;
+  for (auto& [stages, timed] : best) list.push_back(std::move(timed));
+  std::stable_sort(list.begin(), list.end(),
+                   [](const Timed& a, const Timed& b) { return a.first < b.first; });
+  std::vector<PipelinePlan> plans;
+  for (Timed& timed : list) plans.push_back(std::move(timed.second));
+  return plans;
 }
 
 PipelinePlan even_plan(const PipelineWorld& world) {

@@ -41,6 +41,12 @@ Seconds synchronous_time(const PipelineWorld& world, const PipelinePlan& plan);
 PipelinePlan synchronous_plan(const PipelineWorld& world, const std::vector<std::int32_t>& allowed,
                               double gap = 2e-3);
 
+/// Of the plans that this search passes, the best of each number of stages, ascending in T: the
+/// first is synchronous_plan.
+std::vector<PipelinePlan> synchronous_plans(const PipelineWorld& world,
+                                            const std::vector<std::int32_t>& allowed,
+                                            double gap = 2e-3);
+
 /// One stage per device of as many units as even as possible (GPipe), and with the slowest stage as
 /// fast as can be.
 PipelinePlan even_plan(const PipelineWorld& world);

@@ -114,7 +114,9 @@ std::vector<std::size_t> next_uses(const SwapProblem& p) {
   return next;
 }
 
-// A victim costs what its slot makes the load wait, and `weight` loads for coming back soon.
+// A victim costs what its slot makes the load wait, and `weight` loads for coming back soon. Of
+// equal ones the farthest next use leaves, then the slot that lets the load end first: a load that
+// still is in time but begins later delays those behind it.
 class Greedy {
  public:
   Greedy(const SwapProblem& problem, const std::vector<std::size_t>& next, double weight)
@@ -126,16 +128,19 @@ class Greedy {
     std::size_t best = kNever;
     double least = std::numeric_limits<double>::infinity();
     std::size_t farthest = 0;
+    double earliest = 0;
     for (std::size_t s = 0; s < walk.slots().size(); ++s) {
       if (!walk.may_leave(s, use)) continue;
       const Slot& slot = walk.slots()[s];
       const std::size_t again = slot.last_use == kNever ? kNever : next_[slot.last_use];
       if (again != kNever && p_.uses[again].first <= p_.uses[use].first) continue;
-      const double cost = price(walk, s, use, again);
-      if (cost < least || (cost == least && again > farthest)) {
+      const double cost = price(walk, s, use, again), there = walk.arrival(s, use);
+      const bool first = again > farthest || (again == farthest && there < earliest);
+      if (cost < least || (cost == least && first)) {
         best = s;
         least = cost;
         farthest = again;
+        earliest = there;
       }
     }
     return best;

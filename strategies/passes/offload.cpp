@@ -103,7 +103,7 @@ std::vector<BufferId> states_of(const Context& c) {
 }  // namespace
 
 Instruction Context::copy(CopyKind kind, std::uint8_t stream, const View& from, const View& to,
-                          const char* name, std::int32_t occurrence) const {
+                          const std::string& name, std::int32_t occurrence) const {
   const Op op{.kind = OpKind::CopyBytes,
               .dtype = from.dtype,
               .out = to.dtype,
@@ -115,6 +115,14 @@ Instruction Context::copy(CopyKind kind, std::uint8_t stream, const View& from, 
       .stream = stream,
       .call = builder.call({.op = op, .reads = {from}, .writes = {to}}).value,
       .name = builder.name({.phase = Phase::Offload, .op = name, .occurrence = occurrence}).value};
+}
+
+std::int64_t Context::ranks_on_node() const {
+  if (topology == nullptr) return 0;
+  const std::vector<Rank>& ranks = plan().ranks;
+  const std::int32_t node = topology->node_of(ranks[rank.value].gpu);
+  return std::count_if(ranks.begin(), ranks.end(),
+                       [&](const Rank& r) { return topology->node_of(r.gpu) == node; });
 }
 
 std::int64_t free_bytes(const Context& c, const std::vector<BufferId>& away) {
@@ -262,9 +270,11 @@ bool rewrite(Context& c) {
       c, on_host ? offloading::objects_of(c, MemoryClass::Gradients) : leaving.gradients);
   if (c.spec.step_on_gpu) offloading::fuse_steps(c);
   if (on_host && !offloading::move_optimizer(c, leaving)) return false;
-  offloading::add_swaps(c, leaving.states, leaving.state_slots, "state");
-  offloading::add_swaps(c, leaving.gradients, leaving.gradient_slots, "gradient");
-  offloading::add_swaps(c, leaving.weights, leaving.weight_slots, "weight");
+  const auto swap = [&](const std::vector<BufferId>& objects, std::int32_t slots, OffloadPlace home,
+                        const char* what) { offloading::add_swaps(c, objects, slots, home, what); };
+  swap(leaving.states, leaving.state_slots, OffloadPlace::Cpu, "state");
+  swap(leaving.gradients, leaving.gradient_slots, OffloadPlace::Cpu, "gradient");
+  swap(leaving.weights, leaving.weight_slots, c.spec.params, "weight");
   synchronise(c.plan(), c.target());
   place_memory(c.plan(), c.target());
   return true;

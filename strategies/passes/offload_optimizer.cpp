@@ -134,7 +134,7 @@ class OptimizerMove {
     Call call{.op = {.kind = OpKind::CpuAdam,
                      .dtype = gradient.dtype,
                      .out = adam.op.out,
-                     .dims = {s.elements, ranks_on_node()}},
+                     .dims = {s.elements, c_.ranks_on_node()}},
               .reads = {gradient},
               .writes = {}};
     if (c_.spec.clip_by_norm) call.reads.push_back(norm(s));
@@ -157,15 +157,6 @@ class OptimizerMove {
     if (leaving_.holds(s.weight.buffer)) return;
     std::vector<Instruction>& up = c_.spec.delayed_update ? insert_[s.adam] : insert_[at];
     up.push_back(c_.copy(CopyKind::HostToDevice, c_.streams.in, weight, s.weight, "weight_in", k));
-  }
-
-  // Ranks that step at once on the host of this one.
-  std::int64_t ranks_on_node() const {
-    if (c_.topology == nullptr) return 0;
-    const Plan& plan = c_.plan();
-    const std::int32_t node = c_.topology->node_of(plan.ranks[c_.rank.value].gpu);
-    return std::count_if(plan.ranks.begin(), plan.ranks.end(),
-                         [&](const Rank& r) { return c_.topology->node_of(r.gpu) == node; });
   }
 
   // The sum of squares of all gradients, which the host needs before its first step.

@@ -32,7 +32,9 @@ struct Context {
   Program& target() const { return builder.plan().programs[program.value]; }
   const Call& call(const Instruction& i) const { return builder.plan().calls[i.call]; }
   Instruction copy(CopyKind kind, std::uint8_t stream, const View& from, const View& to,
-                   const char* name, std::int32_t occurrence) const;
+                   const std::string& name, std::int32_t occurrence) const;
+  /// Ranks of this one's node: they step, and read drives, at the same time. 0: not known.
+  std::int64_t ranks_on_node() const;
 };
 
 /// Persistent GPU buffers that hold parameters or their gradients, in order of first use.
@@ -63,9 +65,10 @@ bool move_optimizer(const Context& c, const Leaving& leaving);
 /// their first one in it, unless that is too short for the two copies. A kept tensor that backward
 /// writes stays.
 void move_activations(const Context& c);
-/// Slots and copies for one kind of objects.
+/// Slots and copies for one kind of objects, whose home is `home`. On NVMe they pass through a ring
+/// of buffers of host memory, and so does what tasks of the host change.
 void add_swaps(const Context& c, const std::vector<BufferId>& objects, std::int32_t slots,
-               const char* what);
+               OffloadPlace home, const std::string& what);
 
 /// Start of every instruction of the body if nothing stalls, in seconds; one more for the end.
 std::vector<double> timeline(const Context& c);

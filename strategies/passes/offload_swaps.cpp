@@ -1,6 +1,7 @@
 // Slots of GPU memory for objects that come and go.
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "sim/core/check.h"
@@ -9,6 +10,11 @@
 
 namespace gputwin::offloading {
 namespace {
+
+// Buffers of host memory between NVMe and the GPU: DeepSpeed's offload_param.buffer_count.
+constexpr std::size_t kStages = 5;
+// What Adam reads of its outputs: master copy and two moments (op.h). The weight after them is new.
+constexpr std::size_t kReadByAdam = 3;
 
 // Tasks that find objects at home, not in a slot.
 bool at_home(const Instruction& i) { return i.kind == Kind::Copy || i.kind == Kind::HostTask; }
@@ -47,8 +53,9 @@ bool blocks(const Context& c, const Instruction& i) {
 
 class Swaps {
  public:
-  Swaps(const Context& c, const std::vector<BufferId>& objects, const char* what)
-      : c_(c), objects_(objects), what_(what) {
+  Swaps(const Context& c, const std::vector<BufferId>& objects, OffloadPlace home,
+        const std::string& what)
+      : c_(c), objects_(objects), on_nvme_(home == OffloadPlace::Nvme), what_(what) {
     for (std::size_t k = 0; k < objects.size(); ++k) {
       index_[objects[k].value] = static_cast<std::int32_t>(k);
     }
@@ -62,9 +69,11 @@ class Swaps {
       ++problem_.slots;
       plan = plan_swaps(problem_, c_.spec.policy);
     }
-    make_slots(problem_.slots);
+    slots_ = like_the_largest(static_cast<std::size_t>(problem_.slots), "_slot", ArenaId(0));
+    if (on_nvme_) stages_ = like_the_largest(kStages, "_stage", c_.host);
     rewrite(plan);
-    for (const BufferId b : objects_) c_.plan().buffers[b.value].arena = c_.host;
+    const ArenaId home = on_nvme_ ? c_.nvme : c_.host;
+    for (const BufferId b : objects_) c_.plan().buffers[b.value].arena = home;
   }
 
  private:
@@ -88,12 +97,23 @@ class Swaps {
     }
     problem_.objects = static_cast<std::int32_t>(objects_.size());
     for (const BufferId b : objects_) {
-      problem_.load.push_back(copy_time(CopyKind::HostToDevice, b));
-      problem_.store.push_back(copy_time(CopyKind::DeviceToHost, b));
+      problem_.load.push_back(
+          std::max(copy_time(CopyKind::HostToDevice, b), drive_time(CopyKind::NvmeToHost, b)));
+      problem_.store.push_back(
+          std::max(copy_time(CopyKind::DeviceToHost, b), drive_time(CopyKind::HostToNvme, b)));
     }
   }
 
-  // `share` of a switch's uplink if all GPUs below it copy at once.
+  // All ranks of a node use its drives at once.
+  Seconds drive_time(CopyKind kind, BufferId b) const {
+    if (!on_nvme_ || c_.costs == nullptr) return {};
+    const GpuId gpu = c_.plan().ranks[c_.rank.value].gpu;
+    const Bytes bytes = c_.plan().buffers[b.value].bytes;
+    return c_.costs->copy(kind, bytes, c_.spec.pinned, gpu).time *
+           static_cast<double>(c_.ranks_on_node());
+  }
+
+  // Of a switch's uplink a share, as if all GPUs below it copied at once.
   Seconds copy_time(CopyKind kind, BufferId b) const {
     if (c_.costs == nullptr) return Seconds(1e-6);
     const GpuId gpu = c_.plan().ranks[c_.rank.value].gpu;
@@ -128,23 +148,31 @@ class Swaps {
                     .writes = writes});
   }
 
-  void make_slots(std::int32_t count) {
-    Buffer slot = c_.plan().buffers[objects_.front().value];
+  std::vector<BufferId> like_the_largest(std::size_t count, const char* name, ArenaId arena) {
+    Buffer made = c_.plan().buffers[objects_.front().value];
     for (const BufferId b : objects_) {
-      slot.bytes = std::max(slot.bytes, c_.plan().buffers[b.value].bytes);
+      made.bytes = std::max(made.bytes, c_.plan().buffers[b.value].bytes);
     }
+    made.arena = arena;
     constexpr std::int64_t kAlignment = 512;
-    const std::int64_t pitch = (slot.bytes.value + kAlignment - 1) / kAlignment * kAlignment;
-    for (std::int32_t s = 0; s < count; ++s) {
-      slot.name = c_.target().name + "." + what_ + "_slot" + std::to_string(s);
-      slot.address = pitch * s;
-      slots_.push_back(c_.builder.buffer(slot));
+    const std::int64_t pitch = (made.bytes.value + kAlignment - 1) / kAlignment * kAlignment;
+    std::vector<BufferId> list;
+    for (std::size_t k = 0; k < count; ++k) {
+      made.name = c_.target().name + "." + what_ + name + std::to_string(k);
+      made.address = pitch * static_cast<std::int64_t>(k);
+      list.push_back(c_.builder.buffer(made));
     }
+    return list;
   }
 
   View in_slot(const View& v, std::int32_t slot) const {
     View moved = v;
     moved.buffer = slots_[static_cast<std::size_t>(slot)];
+    return moved;
+  }
+  View in_next_stage(const View& v) {
+    View moved = v;
+    moved.buffer = stages_[next_stage_++ % stages_.size()];
     return moved;
   }
   View whole(std::int32_t object) const {
@@ -171,6 +199,10 @@ class Swaps {
       for (; use < problem_.uses.size() && problem_.uses[use].first <= i; ++use) {
         where[static_cast<std::size_t>(problem_.uses[use].object)] = plan.slot_of_use[use];
       }
+      if (on_nvme_ && body[i].kind == Kind::HostTask) {
+        on_host(body[i], out);
+        continue;
+      }
       out.push_back(body[i]);
       if (is_task(body[i].kind) && !at_home(body[i])) redirect(out.back(), where);
     }
@@ -178,18 +210,17 @@ class Swaps {
   }
 
   void place_stores(const SwapSchedule& plan, std::vector<std::vector<Instruction>>& insert) {
-    const std::string name = std::string(what_) + "_out";
     for (const SlotStore& s : plan.stores) {
-      const std::size_t behind = problem_.uses[s.after].last + 1;
-      insert[behind].push_back(c_.copy(CopyKind::DeviceToHost, c_.streams.out,
-                                       in_slot(whole(s.object), s.slot), whole(s.object),
-                                       name.c_str(), s.object));
+      const View home = whole(s.object), below = on_nvme_ ? in_next_stage(home) : home;
+      std::vector<Instruction>& to = insert[problem_.uses[s.after].last + 1];
+      to.push_back(c_.copy(CopyKind::DeviceToHost, c_.streams.out, in_slot(home, s.slot), below,
+                           what_ + "_out", s.object));
+      if (on_nvme_) to.push_back(to_drive(below, s.object));
     }
   }
 
   // Issued as soon as the slot's last user is, in order of use: a copy engine takes them in turn.
   void place_loads(const SwapSchedule& plan, std::vector<std::vector<Instruction>>& insert) {
-    const std::string name = std::string(what_) + "_in";
     std::size_t issued = 0;
     for (const SlotLoad& l : plan.loads) {
       if (!l.copies) continue;
@@ -199,9 +230,40 @@ class Swaps {
       issued = greedy ? std::max(issued, free) : needed;
       GPUTWIN_CHECK(issued <= needed, "a load is issued before its use");
       if (!greedy) wait_for_kernels(insert[issued]);
-      insert[issued].push_back(c_.copy(CopyKind::HostToDevice, c_.streams.in, whole(l.object),
-                                       in_slot(whole(l.object), l.slot), name.c_str(), l.object));
+      const View home = whole(l.object), below = on_nvme_ ? in_next_stage(home) : home;
+      if (on_nvme_) insert[issued].push_back(from_drive(below, l.object));
+      insert[issued].push_back(c_.copy(CopyKind::HostToDevice, c_.streams.in, below,
+                                       in_slot(home, l.slot), what_ + "_in", l.object));
     }
+  }
+
+  Instruction from_drive(const View& stage, std::int32_t object) {
+    return c_.copy(CopyKind::NvmeToHost, c_.streams.nvme_in, whole(object), stage, what_ + "_read",
+                   object);
+  }
+  Instruction to_drive(const View& stage, std::int32_t object) {
+    return c_.copy(CopyKind::HostToNvme, c_.streams.nvme_out, stage, whole(object),
+                   what_ + "_write", object);
+  }
+
+  // A task of the host changes the object in a buffer of host memory, into which it is read before
+  // unless Adam writes all of it anew.
+  void on_host(Instruction i, std::vector<Instruction>& out) {
+    Call moved = c_.call(i);
+    std::vector<Instruction> writes;
+    for (std::size_t n = 0; n < moved.writes.size(); ++n) {
+      View& v = moved.writes[n];
+      const std::int32_t k = object(v);
+      if (k < 0) continue;
+      const View stage = in_next_stage(whole(k));
+      const bool anew = moved.op.kind == OpKind::CpuAdam && n >= kReadByAdam;
+      if (!anew || v.bytes() < stage.bytes()) out.push_back(from_drive(stage, k));
+      writes.push_back(to_drive(stage, k));
+      v.buffer = stage.buffer;
+    }
+    if (!writes.empty()) i.call = c_.builder.call(std::move(moved)).value;
+    out.push_back(i);
+    out.insert(out.end(), writes.begin(), writes.end());
   }
 
   // A fetch on demand starts when the kernels before it have ended.
@@ -234,10 +296,12 @@ class Swaps {
 
   const Context& c_;
   const std::vector<BufferId>& objects_;
-  const char* what_;
+  const bool on_nvme_;
+  const std::string what_;
   std::map<std::uint32_t, std::int32_t> index_;  // by buffer
   SwapProblem problem_;
-  std::vector<BufferId> slots_;
+  std::vector<BufferId> slots_, stages_;
+  std::size_t next_stage_ = 0;
   std::map<std::vector<std::int32_t>, CallId> redirected_;
   std::uint32_t demand_event_ = 0;  // explicit ones so far come before it
 };
@@ -263,9 +327,9 @@ std::vector<double> timeline(const Context& c) {
 }
 
 void add_swaps(const Context& c, const std::vector<BufferId>& objects, std::int32_t slots,
-               const char* what) {
+               OffloadPlace home, const std::string& what) {
   if (objects.empty()) return;
-  Swaps swaps(c, objects, what);
+  Swaps swaps(c, objects, home, what);
   swaps.run(slots);
 }
 

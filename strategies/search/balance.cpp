@@ -59,9 +59,11 @@ ChainProblem chain_of(const Layout& layout, const Transformer& model, const Clus
   p.use_all = true;
   for (std::int64_t l = 0; l < model.layers; ++l) {
     std::vector<ChainCost> of_layer;
-    ChainMemory memory = memory_of(tables[0]->layer, layout);
+    const bool dense = model.has_experts() && l < model.moe.dense_layers;
+    const auto layer = dense ? &ChunkTable::dense_layer : &ChunkTable::layer;
+    ChainMemory memory = memory_of(tables[0]->*layer, layout);
     for (const ChunkTable* t : tables) {
-      ChainCost c{t->layer.forward, t->layer.backward};
+      ChainCost c{(t->*layer).forward, (t->*layer).backward};
       for (const ChunkFigures* end :
            {l == 0 ? &t->embedding : nullptr, l + 1 == model.layers ? &t->head : nullptr}) {
         if (end == nullptr) continue;

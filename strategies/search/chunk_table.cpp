@@ -49,10 +49,11 @@ Layout small(const Layout& layout, std::int32_t layers) {
   return s;
 }
 
-Outcome<Lowered> lower_small(const Probed& probed, const Layout& layout, std::int32_t layers) {
+Outcome<Lowered> lower_small(const Probed& probed, const Layout& layout, std::int32_t layers,
+                             std::int32_t dense_layers) {
   Transformer model = probed.model;
   model.layers = layers;
-  model.moe.dense_layers = 0;
+  model.moe.dense_layers = dense_layers;
   Job job = probed.job;
   job.global_batch = layout.micro_batch * layout.dp * 2 * layout.pp;
   Cluster cluster = probed.cluster;  // only its size is looked at; the walk places the ranks
@@ -192,10 +193,13 @@ bool blocking_messages(const Layout& layout, const Job& job) {
   return kernels.messages == Messages::Blocking || layout.vpp == 1 || !layout.overlap_p2p;
 }
 
-ChunkFigures ChunkTable::of(ChunkKind kind, double layers_of_chunk) const {
-  const double more = layers_of_chunk - layers;
-  const ChunkFigures body =
-      combined(some, layer, [more](double a, double b) { return a + more * b; });
+ChunkFigures ChunkTable::of(ChunkKind kind, double layers_of_chunk, double dense_layers) const {
+  const double more = layers_of_chunk - layers - dense_layers;
+  ChunkFigures body = combined(some, layer, [more](double a, double b) { return a + more * b; });
+  if (dense_layers > 0) {
+    body = combined(body, dense_layer,
+                    [dense_layers](double a, double b) { return a + dense_layers * b; });
+  }
   switch (kind) {
     case ChunkKind::Only:
     case ChunkKind::Middle: return body;
@@ -230,9 +234,9 @@ Outcome<ChunkTable> probe_chunks(const Probed& probed, const Layout& layout, Gpu
   const std::int64_t alike = probed.model.has_experts() ? probed.model.moe.every : 1;
   const auto few = static_cast<std::int32_t>(layout.zero >= 2 ? 2 * alike : alike), more = 2 * few;
   const Layout shallow = small(layout, few), deep = small(layout, more);
-  Outcome<Lowered> first = lower_small(probed, shallow, few);
+  Outcome<Lowered> first = lower_small(probed, shallow, few, 0);
   if (auto* no = std::get_if<Infeasible>(&first)) return std::move(*no);
-  Outcome<Lowered> second = lower_small(probed, deep, more);
+  Outcome<Lowered> second = lower_small(probed, deep, more, 0);
   if (auto* no = std::get_if<Infeasible>(&second)) return std::move(*no);
   const std::int32_t middle = shallow.pp == 1 ? 0 : 1;
   ChunkTable table;
@@ -241,14 +245,23 @@ Outcome<ChunkTable> probe_chunks(const Probed& probed, const Layout& layout, Gpu
   Lowered& lowered = std::get<Lowered>(first);
   const auto tables = schedule_tables(lowered.layout, lowered.micro_batches);
   table.small = derive_templates(std::move(lowered), tables);
-  const Templates b = middle_stage(std::move(std::get<Lowered>(second)), middle);
   const std::vector<GpuId> place = first_stage(layout, shallow, base, prices.topology());
   const auto measured = [&](const Templates& t, std::int32_t stage) {
     return measure({t, stage, place, table.blocking_messages, prices});
   };
   table.some = measured(table.small, middle);
-  table.layer = combined(measured(b, middle), table.some,
-                         [few](double x, double y) { return (x - y) / few; });
+  const auto each_more = [&](Outcome<Lowered>& lowered_deep) {
+    const Templates t = middle_stage(std::move(std::get<Lowered>(lowered_deep)), middle);
+    return combined(measured(t, middle), table.some,
+                    [few](double x, double y) { return (x - y) / few; });
+  };
+  table.layer = each_more(second);
+  table.dense_layer = table.layer;
+  if (probed.model.has_experts() && probed.model.moe.dense_layers > 0) {
+    Outcome<Lowered> mixed = lower_small(probed, deep, more, few);
+    if (auto* no = std::get_if<Infeasible>(&mixed)) return std::move(*no);
+    table.dense_layer = each_more(mixed);
+  }
   if (shallow.pp > 1) {
     table.embedding = measured(table.small, 0);
     table.head = measured(table.small, 2);

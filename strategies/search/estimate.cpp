@@ -151,7 +151,8 @@ struct LayoutEstimator::State {
     const bool known = l.micro_batch > 1 && l.recompute != Recompute::Block &&
                        !refusal(probed.model, probed.cluster, one, probed.job);
     if (!known) return std::nullopt;
-    const double kept = table(one, DeviceKindId(0)).layer.kept *
+    const ChunkTable& of_one = table(one, DeviceKindId(0));
+    const double kept = std::min(of_one.layer.kept, of_one.dense_layer.kept) *
                         l.layers_per_chunk(probed.model.layers)[0] *
                         static_cast<double>(l.micro_batch) * least_in_flight(l, probed.job);
     e.memory += Bytes(static_cast<std::int64_t>(kept));

@@ -25,19 +25,23 @@ ChunkKind kind_of(const Layout& l, std::int32_t chunk) {
 
 // A chunk as it runs: its first `recompute_layers` layers recomputed with Block.
 ChunkFigures figures(const Layout& layout, const Tables& tables, std::uint32_t device,
-                     std::int32_t chunk, std::int32_t layers) {
+                     std::int32_t chunk, std::int32_t layers, std::int32_t dense) {
   const ChunkKind kind = kind_of(layout, chunk);
-  ChunkFigures f = tables.plain[device]->of(kind, layers);
+  const ChunkTable& plain = *tables.plain[device];
+  ChunkFigures f = plain.of(kind, layers, dense);
   if (layout.recompute != Recompute::Block) return f;
+  const ChunkTable& full = *tables.full[device];
   const std::int32_t again = std::min(layers, layout.recomputed_layers(chunk % layout.pp));
-  const ChunkFigures& whole = tables.full[device]->layer;
-  const ChunkFigures& plain = tables.plain[device]->layer;
-  f.backward += again * (whole.backward - plain.backward);
-  f.backwards += again * (whole.backwards - plain.backwards);
-  f.kept += again * (whole.kept - plain.kept);
+  const std::int32_t again_dense = std::min(again, dense);
+  const auto recompute = [&f](double times, const ChunkFigures& whole, const ChunkFigures& once) {
+    f.backward += times * (whole.backward - once.backward);
+    f.backwards += times * (whole.backwards - once.backwards);
+    f.kept += times * (whole.kept - once.kept);
+  };
+  recompute(again - again_dense, full.layer, plain.layer);
+  recompute(again_dense, full.dense_layer, plain.dense_layer);
   if (again > 0) {
-    f.backward_peak =
-        std::max(f.backward_peak, tables.full[device]->of(kind, layers).backward_peak);
+    f.backward_peak = std::max(f.backward_peak, full.of(kind, layers, dense).backward_peak);
   }
   return f;
 }
@@ -47,13 +51,14 @@ class ChunkReader {
  public:
   ChunkReader(const Layout& layout, const Tables& tables) : layout_(layout), tables_(tables) {}
 
-  const ChunkFigures& of(std::uint32_t device, std::int32_t chunk, std::int32_t layers) {
-    const std::array<std::int32_t, 4> key{static_cast<std::int32_t>(device),
-                                          static_cast<std::int32_t>(kind_of(layout_, chunk)),
-                                          layers, layout_.recomputed_layers(chunk % layout_.pp)};
+  const ChunkFigures& of(std::uint32_t device, std::int32_t chunk, const GridCosts& grid) {
+    const std::int32_t layers = grid.layers[at(chunk)], dense = grid.dense[at(chunk)];
+    const std::array<std::int32_t, 5> key{
+        static_cast<std::int32_t>(device), static_cast<std::int32_t>(kind_of(layout_, chunk)),
+        layers, dense, layout_.recomputed_layers(chunk % layout_.pp)};
     if (key != key_) {
       key_ = key;
-      figures_ = figures(layout_, tables_, device, chunk, layers);
+      figures_ = figures(layout_, tables_, device, chunk, layers, dense);
     }
     return figures_;
   }
@@ -61,7 +66,7 @@ class ChunkReader {
  private:
   const Layout& layout_;
   const Tables& tables_;
-  std::array<std::int32_t, 4> key_{-1, -1, -1, -1};
+  std::array<std::int32_t, 5> key_{-1, -1, -1, -1, -1};
   ChunkFigures figures_;
 };
 
@@ -133,6 +138,7 @@ class Grid {
 
   GridCosts run() {
     out_.layers = layout_.layers_per_chunk(probed_.model.layers);
+    out_.dense = dense_layers(probed_.model, out_.layers);
     for (std::int32_t s = 0; s < layout_.pp; ++s) out_.stages.push_back(stage(s));
     out_.norm = prices_.collective(OpKind::AllReduce, Bytes(4), {norm_group()}).value;
     const bool tied = probed_.model.tied_embeddings && layout_.pp > 1;
@@ -243,7 +249,7 @@ class Grid {
     const ChunkTable& table = *tables_.plain[out.device];
     double elements = 0, experts = 0, optimizer = 0;
     for (std::int32_t c = s; c < layout_.chunks(); c += layout_.pp) {
-      const ChunkFigures f = table.of(kind_of(layout_, c), out_.layers[at(c)]);
+      const ChunkFigures f = table.of(kind_of(layout_, c), out_.layers[at(c)], out_.dense[at(c)]);
       elements += f.elements;
       experts += f.experts;
       out.persistent += f.weights + f.gradients + f.other;
@@ -358,6 +364,17 @@ ChunkKind kind_of_stage(const Layout& l, std::int32_t stage) {
   return stage == l.pp - 1 ? ChunkKind::Last : ChunkKind::Middle;
 }
 
+std::vector<std::int32_t> dense_layers(const Transformer& model,
+                                       const std::vector<std::int32_t>& layers_per_chunk) {
+  std::vector<std::int32_t> dense;
+  auto left = static_cast<std::int32_t>(model.has_experts() ? model.moe.dense_layers : 0);
+  for (const std::int32_t layers : layers_per_chunk) {
+    dense.push_back(std::min(layers, left));
+    left -= dense.back();
+  }
+  return dense;
+}
+
 GridCosts grid_costs(const Probed& probed, const Layout& layout, const Tables& tables,
                      Prices& prices) {
   return Grid(probed, layout, tables, prices).run();
@@ -404,7 +421,7 @@ Estimate compose(const Probed& probed, const Layout& layout, const Tables& table
     StageTimes& t = times[at(s)];
     double kept = 0, peak = 0;
     for (std::int32_t c = s; c < layout.chunks(); c += p) {
-      const ChunkFigures& f = reader.of(stage.device, c, grid.layers[at(c)]);
+      const ChunkFigures& f = reader.of(stage.device, c, grid);
       t.forward += f.forward;
       t.backward += f.backward;
       t.forwards += f.forwards;

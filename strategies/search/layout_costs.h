@@ -11,6 +11,10 @@ namespace gputwin {
 /// What a stage holds besides its layers.
 ChunkKind kind_of_stage(const Layout& layout, std::int32_t stage);
 
+/// Of the layers of each chunk, those before the first layer with experts; 0 without experts.
+std::vector<std::int32_t> dense_layers(const Transformer& model,
+                                       const std::vector<std::int32_t>& layers_per_chunk);
+
 /// Chunk tables by device kind, without and with full recomputation (equal but for Block).
 struct Tables {
   std::vector<const ChunkTable*> plain, full;
@@ -39,6 +43,7 @@ struct MessageCosts {
 /// What depends on the grid of ranks and its place, not on micro-batches.
 struct GridCosts {
   std::vector<std::int32_t> layers;  // by chunk
+  std::vector<std::int32_t> dense;   // of them, see dense_layers
   std::vector<StageCosts> stages;
   double tied = 0;  // seconds: sum of the tied embedding's gradients
   double norm = 0;  // seconds: the gradient norm's all-reduce

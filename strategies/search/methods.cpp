@@ -72,12 +72,14 @@ std::span<const Method> methods() { return kMethods; }
 double amp_seconds(const Layout& l, const MethodWorld& world) {
   const NodeType& node = world.cluster.groups.front().type;
   const std::vector<std::int32_t> layers = l.layers_per_chunk(world.model.layers);
+  const std::vector<std::int32_t> dense = dense_layers(world.model, layers);
   const auto micro_batches = static_cast<double>(world.job.global_batch / (l.micro_batch * l.dp));
   const ChunkTable& table = world.estimator.table(l, DeviceKindId(0));
   const bool one_node = l.ranks() <= node.gpus;
   double sum = 0, most = 0, reduction = 0, message = 0;
   for (std::int32_t s = 0; s < l.pp; ++s) {
-    const ChunkFigures f = table.of(kind_of_stage(l, s), layers[static_cast<std::size_t>(s)]);
+    const auto i = static_cast<std::size_t>(s);
+    const ChunkFigures f = table.of(kind_of_stage(l, s), layers[i], dense[i]);
     sum += f.forward + f.backward;
     most = std::max(most, f.forward + f.backward);
     if (l.dp == 1) continue;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -117,8 +118,85 @@ TEST(Twin, KeepsPredictionsAndSeesDrift) {
   EXPECT_EQ(slow.exit_code, 1) << slow.text;
   EXPECT_THAT(slow.text, HasSubstr("drift: the last 3 windows lie above"));
   const ProgramOutput status = gputwin("twin status " + twin.quoted);
-  EXPECT_EQ(status.exit_code, 0);
+  EXPECT_EQ(status.exit_code, 1);
   EXPECT_THAT(status.text, HasSubstr("o2"));
+  EXPECT_THAT(status.text, HasSubstr("stands: drift"));
+  EXPECT_EQ(gputwin("twin status " + twin.quoted + " --json").exit_code, 1);
+  std::ofstream(log) << log_of(31, 1e3 * seconds);
+  ASSERT_EQ(gputwin("twin observe " + twin.quoted + " '" + log.string() + "'").exit_code, 0);
+  EXPECT_EQ(gputwin("twin status " + twin.quoted).exit_code, 0);
+}
+
+// Killed after the scenario, after the empty history, and within the first line: each time there is
+// no twin yet, and init makes one. Then it is one, and init says so.
+TEST(Twin, BeginsAgainAfterAKilledInit) {
+  const TwinFolder twin;
+  const fs::path history = fs::path(twin.path) / "history.jsonl";
+  for (const char* left : {"", R"({"event":"init","gputwin_tw)"}) {
+    fs::remove_all(twin.path);
+    fs::create_directories(twin.path);
+    std::ofstream(fs::path(twin.path) / "scenario.json") << "{}";
+    EXPECT_THAT(gputwin("twin status " + twin.quoted).text, HasSubstr("holds no twin"));
+    std::ofstream(history) << left;
+    const ProgramOutput none = gputwin("twin status " + twin.quoted);
+    EXPECT_EQ(none.exit_code, 2) << none.text;
+    EXPECT_THAT(none.text, HasSubstr("gputwin twin init"));
+    const ProgramOutput made = gputwin("twin init " + twin.quoted + " " + kRun + " --json");
+    ASSERT_EQ(made.exit_code, 0) << made.text;
+    EXPECT_EQ(json::parse(made.text)["job"], kRun);
+    EXPECT_EQ(gputwin("twin status " + twin.quoted).exit_code, 0);
+    EXPECT_EQ(gputwin("twin init " + twin.quoted + " " + kRun).exit_code, 2);
+  }
+}
+
+// The same for real, whenever the signal comes.
+TEST(Twin, SurvivesBeingKilledAtAnyMoment) {
+  for (int ms = 1; ms < 60; ms += 6) {
+    const TwinFolder twin;
+    const std::string after = ms < 10 ? "0.00" : "0.0";
+    run_command("timeout -s KILL " + after + std::to_string(ms) + " " + kGputwin + "twin init " +
+                twin.quoted + " " + kRun + " 2>&1");
+    const bool made = gputwin("twin status " + twin.quoted).exit_code == 0;
+    EXPECT_EQ(gputwin("twin init " + twin.quoted + " " + kRun).exit_code, made ? 2 : 0) << ms;
+    EXPECT_EQ(gputwin("twin status " + twin.quoted).exit_code, 0) << ms;
+  }
+}
+
+// A trace that is cut off leaves no observation: no folder, no line.
+TEST(Twin, KeepsNothingOfACutTrace) {
+  const TwinFolder twin;
+  ASSERT_EQ(gputwin("twin init " + twin.quoted + " " + kRun).exit_code, 0);
+  ASSERT_EQ(gputwin("twin predict " + twin.quoted).exit_code, 0);
+  for (const char* name : {"seen.gtr", "seen.json.gz"}) {
+    const fs::path seen = twin.scratch.path() / name;
+    ASSERT_EQ(gputwin("run " + kRun + " --trace '" + seen.string() + "'").exit_code, 0);
+    fs::resize_file(seen, fs::file_size(seen) / 2);
+    const ProgramOutput out = gputwin("twin observe " + twin.quoted + " '" + seen.string() + "'");
+    EXPECT_EQ(out.exit_code, 2) << out.text;
+    EXPECT_THAT(out.text, HasSubstr(name));
+    EXPECT_FALSE(fs::exists(fs::path(twin.path) / "observations" / "o1"));
+  }
+  EXPECT_EQ(json::parse(gputwin("twin status " + twin.quoted + " --json").text).size(), 2u);
+}
+
+// A log of torchtitan tells tokens per second and device: 8 ranks share the tokens of the job.
+TEST(Twin, TakesTokensPerSecondForTime) {
+  const TwinFolder twin;
+  ASSERT_EQ(gputwin("twin init " + twin.quoted + " " + kRun).exit_code, 0);
+  const json predicted = json::parse(gputwin("twin predict " + twin.quoted + " --json").text);
+  const json job = read_json(fs::path(twin.path) / "scenario.json")["job"];
+  const double tokens = job["global_batch"].get<double>() * job["sequence"].get<double>() / 8;
+  const auto tps = std::llround(tokens / predicted["iteration_s"].get<double>());
+  const fs::path log = twin.scratch.path() / "titan.log";
+  std::ofstream(log) << "[titan] step:  1  loss: 12.2  memory: 47GiB(60%)  tps: 9  mfu: 1.00%\n"
+                     << "[titan] step: 10  loss: 9.9  memory: 47GiB(60%)  tps: " << tps
+                     << "  tflops: 9.1  mfu: 40.00%\n";
+  const ProgramOutput out =
+      gputwin("twin observe " + twin.quoted + " '" + log.string() + "' --json");
+  ASSERT_EQ(out.exit_code, 0) << out.text;
+  EXPECT_NEAR(json::parse(out.text)["error"].get<double>(), 0,
+              0.5 / static_cast<double>(tps) + 1e-9);
+  EXPECT_EQ(json::parse(out.text)["iterations"], 10);
 }
 
 // A measured trace in which products take twice as long: learned, the next prediction takes as long

@@ -22,7 +22,9 @@ using Json = nlohmann::ordered_json;
 using Where = std::optional<Architecture>;   // none: every architecture
 using Unit = std::pair<std::string, Where>;  // runs that share factors: family, architecture
 
-constexpr double kStep = 1.2;             // of a factor, where shares are taken
+constexpr double kStep = 1.2;      // of a factor, where shares are taken
+constexpr double kStartStep = 10;  // added to that of CollectiveStart
+constexpr auto kStart = static_cast<std::size_t>(Factor::CollectiveStart);
 constexpr std::int32_t kLeastStacks = 5;  // fewer do not tell how wrong unknown stacks are
 
 double rounded(double value, double steps) { return std::round(value * steps) / steps; }
@@ -153,7 +155,7 @@ class Fit {
       requests.push_back({&runs_[i], what_if(at)});
       for (std::size_t k = 0; k < kFactors; ++k) {
         StackFactors higher = at;
-        higher[k] *= kStep;
+        higher[k] = k == kStart ? at[k] + kStartStep : at[k] * kStep;
         requests.push_back({&runs_[i], what_if(higher)});
       }
     }
@@ -166,8 +168,10 @@ class Fit {
         continue;
       line.predicted_s = mine->time_s;
       for (std::size_t k = 0; k < kFactors; ++k) {
+        if (k == kStart) continue;
         line.share[k] = std::log(mine[k + 1].time_s / mine->time_s) / std::log(kStep);
       }
+      line.start_s = (mine[kStart + 1].time_s - mine->time_s) / kStartStep;
     }
   }
 

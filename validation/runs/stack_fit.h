@@ -41,7 +41,7 @@ struct StackFit {
 };
 
 /// What passes of fit_stacks weigh, in passes over all runs.
-inline constexpr double kFitPasses = 16;
+inline constexpr double kFitPasses = 18;
 
 /// Fits the factors of every family of stacks (files of `hardware`/stacks) with at least kLeastRuns
 /// measured iteration times, in two rounds: shares are taken without factors, then with those of

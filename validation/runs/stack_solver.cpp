@@ -13,8 +13,12 @@ namespace {
 constexpr int kSize = static_cast<int>(kFactors);
 constexpr double kRunError = 0.05;     // in log: of a run whose stack's factors are right
 constexpr double kFactorSpread = 0.3;  // in log: of factors from stack to stack
-constexpr double kHostShare = 0.02;    // in the mean over runs
+constexpr double kStartSpread = 2.0;   // in log: of CollectiveStart
+constexpr double kMostStart = 100.0;
+constexpr double kStartGain = 0.01;  // of the mean cross-fitted error, or it is left at 1
+constexpr double kHostShare = 0.02;  // in the mean over runs
 constexpr auto kHost = static_cast<std::size_t>(Factor::Host);
+constexpr auto kStart = static_cast<std::size_t>(Factor::CollectiveStart);
 
 // Residual slope . x - offset.
 class Line final : public ceres::SizedCostFunction<1, kSize> {
@@ -40,15 +44,13 @@ bool host_counts(std::span<const LinearRun> runs) {
   return sum >= kHostShare * static_cast<double>(runs.size());
 }
 
-}  // namespace
+struct Solution {
+  LogFactors x{};
+  double cost = 0;
+};
 
-double LinearRun::predicted(const LogFactors& x) const {
-  double change = 0;
-  for (std::size_t k = 0; k < kFactors; ++k) change += share[k] * (x[k] - at[k]);
-  return predicted_s * std::exp(change);
-}
-
-LogFactors fit_factors(std::span<const LinearRun> runs) {
+// The other factors where that of CollectiveStart is `start`, in log.
+Solution solve(std::span<const LinearRun> runs, double start) {
   LogFactors x{};
   ceres::Problem problem;
   const bool host = host_counts(runs);
@@ -56,7 +58,7 @@ LogFactors fit_factors(std::span<const LinearRun> runs) {
     LogFactors slope = run.share;
     if (!host) slope[kHost] = 0;
     // log(predicted(x) / measured) = slope . x - offset.
-    double offset = std::log(run.measured_s / run.predicted_s);
+    double offset = std::log(run.measured_s / run.starting_at(start));
     for (std::size_t k = 0; k < kFactors; ++k) offset += slope[k] * run.at[k];
     problem.AddResidualBlock(new Line(slope, offset), new ceres::SoftLOneLoss(kRunError), x.data());
   }
@@ -74,7 +76,84 @@ LogFactors fit_factors(std::span<const LinearRun> runs) {
   options.max_num_iterations = 200;
   ceres::Solver::Summary summary;
   ceres::Solve(options, &problem, &summary);
-  return x;
+  x[kStart] = start;
+  const double pull = kRunError / kStartSpread * start;
+  return {x, summary.final_cost + pull * pull / 2};
+}
+
+// With the best start: of a grid, then by golden section between its neighbours.
+LogFactors solve_with_start(std::span<const LinearRun> runs) {
+  constexpr int kGrid = 16, kSections = 20;
+  const double step = std::log(kMostStart) / kGrid;
+  int best = 0;
+  double least = solve(runs, 0).cost;
+  for (int i = 1; i <= kGrid; ++i) {
+    const double cost = solve(runs, i * step).cost;
+    if (cost < least) least = cost, best = i;
+  }
+  double low = std::max(0, best - 1) * step, high = std::min(kGrid, best + 1) * step;
+  constexpr double kGolden = 0.6180339887498949;
+  for (int i = 0; i < kSections; ++i) {
+    const double width = kGolden * (high - low), left = high - width, right = low + width;
+    if (solve(runs, left).cost < solve(runs, right).cost) {
+      high = right;
+    } else {
+      low = left;
+    }
+  }
+  return solve(runs, (low + high) / 2).x;
+}
+
+template <class Solve>
+std::vector<double> times_of_other_folds(std::span<const LinearRun> runs, Solve solve_fold) {
+  const std::vector<std::size_t> fold = folds(runs);
+  std::vector<double> times(runs.size());
+  for (const std::size_t left_out : std::set<std::size_t>(fold.begin(), fold.end())) {
+    std::vector<LinearRun> others;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      if (fold[i] != left_out) others.push_back(runs[i]);
+    }
+    const LogFactors x = solve_fold(others);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      if (fold[i] == left_out) times[i] = runs[i].predicted(x);
+    }
+  }
+  return times;
+}
+
+template <class Solve>
+double cross_fitted_error(std::span<const LinearRun> runs, Solve solve_fold) {
+  const std::vector<double> times = times_of_other_folds(runs, solve_fold);
+  double sum = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) sum += std::abs(times[i] / runs[i].measured_s - 1);
+  return sum / static_cast<double>(runs.size());
+}
+
+LogFactors solve_without_start(std::span<const LinearRun> runs) { return solve(runs, 0).x; }
+
+bool start_counts(std::span<const LinearRun> runs) {
+  const bool any =
+      std::any_of(runs.begin(), runs.end(), [](const auto& r) { return r.start_s > 0; });
+  if (!any || runs.size() < 2 * kLeastRuns) return false;
+  return cross_fitted_error(runs, solve_with_start) + kStartGain <=
+         cross_fitted_error(runs, solve_without_start);
+}
+
+}  // namespace
+
+double LinearRun::starting_at(double start) const {
+  const double time = predicted_s + start_s * (std::exp(start) - std::exp(at[kStart]));
+  return std::max(time, 0.01 * predicted_s);
+}
+
+double LinearRun::predicted(const LogFactors& x) const {
+  double change = 0;
+  for (std::size_t k = 0; k < kFactors; ++k) change += share[k] * (x[k] - at[k]);
+  return starting_at(x[kStart]) * std::exp(change);
+}
+
+LogFactors fit_factors(std::span<const LinearRun> runs) {
+  return start_counts(runs) ? solve_with_start(runs) : solve_without_start(runs);
 }
 
 std::vector<std::size_t> folds(std::span<const LinearRun> runs) {
@@ -103,19 +182,7 @@ std::vector<std::size_t> folds(std::span<const LinearRun> runs) {
 }
 
 std::vector<double> cross_fitted(std::span<const LinearRun> runs) {
-  const std::vector<std::size_t> fold = folds(runs);
-  std::vector<double> times(runs.size());
-  for (const std::size_t left_out : std::set<std::size_t>(fold.begin(), fold.end())) {
-    std::vector<LinearRun> others;
-    for (std::size_t i = 0; i < runs.size(); ++i) {
-      if (fold[i] != left_out) others.push_back(runs[i]);
-    }
-    const LogFactors x = fit_factors(others);
-    for (std::size_t i = 0; i < runs.size(); ++i) {
-      if (fold[i] == left_out) times[i] = runs[i].predicted(x);
-    }
-  }
-  return times;
+  return times_of_other_folds(runs, fit_factors);
 }
 
 }  // namespace gputwin

@@ -272,5 +272,31 @@ TEST(Collectives, TakeTheStacksFactor) {
   EXPECT_NEAR(slow / plain, stack.factor(Factor::CollectiveInNode), 1e-9);
 }
 
+// A stack whose collectives in a node start late: (factor - 1) of the ring's base latency, times
+// the factor on all of their time, more, for any size and number of ranks; none across nodes.
+TEST(Collectives, StartLaterByTheStacksFactor) {
+  const char* name = "megatron-lm-1.1.5-deepspeed-3d";
+  const Stack stack = load_stack(test::data_folder() / "stacks" / (std::string(name) + ".json"));
+  constexpr double kRingBase = 8.4e-6;  // links/nccl.json, /ring/base/simple_us
+  const double all = stack.factor(Factor::CollectiveInNode);
+  const double late = all * kRingBase * (stack.factor(Factor::CollectiveStart) - 1);
+  EXPECT_GT(late, 100e-6);
+  const Topology topology = a100_nodes(2);
+  for (const int ranks : {2, 8}) {
+    for (const std::int64_t bytes : {std::int64_t{1} << 16, std::int64_t{1} << 30}) {
+      const std::vector<GpuId> members = gpus(0, ranks);
+      const double plain = time_of(model_of(topology), topology, OpKind::AllReduce, bytes, members);
+      const double slow =
+          time_of(model_of(topology, name), topology, OpKind::AllReduce, bytes, members);
+      EXPECT_NEAR(slow, all * plain + late, 1e-6 * slow) << ranks << " " << bytes;
+    }
+  }
+  const std::vector<GpuId> both = gpus(0, 16);
+  const double across = stack.factor(Factor::CollectiveAcrossNodes);
+  const double plain = time_of(model_of(topology), topology, OpKind::AllReduce, 1 << 30, both);
+  const double slow = time_of(model_of(topology, name), topology, OpKind::AllReduce, 1 << 30, both);
+  EXPECT_NEAR(slow, across * plain, 0.02 * slow);
+}
+
 }  // namespace
 }  // namespace gputwin

@@ -77,9 +77,9 @@ std::vector<Layout> layouts() {
 // What the interpreter cannot tell where it knows no parameter in a slot, and what is left out
 // therefore: gradients with ZeRO 1 (the weights alone tell); ZeRO 1 and 2 with weights in slots;
 // which gradients are copies of others, so that norms of several stages or of tensor-parallel ranks
-// do not clip; that master weights start as the weights do where states of several buckets pass
-// through one buffer, so that there are few buckets or one iteration, without a tied embedding on
-// two stages.
+// do not clip; that master weights start as the weights do where states or weights of several
+// buckets pass through one buffer, so that there are few buckets or one iteration, without a tied
+// embedding on two stages.
 using Change = std::function<void(OffloadSpec&)>;
 void expect_one_meaning(std::string_view strategy, const char* stack, int most_bodies = 2,
                         std::int64_t bucket_elements = 300, const Change& change = {},
@@ -125,6 +125,13 @@ TEST(OffloadMeaning, OfZeroInfinity) { expect_one_meaning("zero-infinity-cpu", "
 TEST(OffloadMeaning, OfNvme) { expect_one_meaning("zero-infinity-nvme", "deepspeed", 1); }
 TEST(OffloadMeaning, OfNvmeWithTwoBuckets) {
   expect_one_meaning("zero-infinity-nvme", "deepspeed", 2, 2000);
+}
+TEST(OffloadMeaning, OfWeightsOnNvme) {
+  const Change weights = [](OffloadSpec& s) { s.params = OffloadPlace::Nvme; };
+  expect_one_meaning("zero-infinity-cpu", "deepspeed", 1, 300, weights);
+  expect_one_meaning("zero-infinity-cpu", "deepspeed", 2, 2000, weights);
+  expect_one_meaning("zero-infinity-nvme", "deepspeed", 1, 300, weights);
+  expect_one_meaning("capuchin", "torch", 1, 300, weights);
 }
 TEST(OffloadMeaning, OfPatrickStar) { expect_one_meaning("patrickstar", "torch"); }
 TEST(OffloadMeaning, OfL2l) { expect_one_meaning("l2l", "torch", 1); }
@@ -202,6 +209,32 @@ TEST(OffloadMemory, HoldsSlotsInsteadOfStates) {
   EXPECT_LT(persistent(plan, MemoryClass::Weights), persistent(whole, MemoryClass::Weights) / 2);
   EXPECT_LT(persistent(plan, MemoryClass::Gradients),
             persistent(whole, MemoryClass::Gradients) / 2);
+}
+
+// With weights on NVMe five buffers of host memory are all that the host holds of them, however
+// many buckets there are; every load is read from the drive first, and every bucket is written back
+// once, after its step, which makes it anew from the master copy and so reads nothing.
+TEST(OffloadMemory, HoldsFiveBuffersOfWeightsThatLieOnNvme) {
+  Layout layout = offloaded(Layout{}, "zero-infinity-cpu", 100);
+  layout.offload.params = OffloadPlace::Nvme;
+  const Plan plan = plan_of(tiny_gpt(), layout, tiny_job(4));
+  const auto copies = [&](CopyKind kind, std::string_view name) {
+    return count(plan, 0, [&](const Instruction& i) {
+      return i.kind == Kind::Copy && plan.call(i).op.copy == kind && plan.names[i.name].op == name;
+    });
+  };
+  EXPECT_EQ(copies(CopyKind::NvmeToHost, "weight_read"),
+            copies(CopyKind::HostToDevice, "weight_in"));
+  std::int64_t on_drive = 0, on_host = 0;
+  for (const BufferId id : plan.programs[0].buffers) {
+    const Buffer& b = plan.buffers[id.value];
+    if (b.memory != MemoryClass::Weights) continue;
+    on_drive += plan.arenas[b.arena.value].name == "nvme" ? 1 : 0;
+    on_host += plan.arenas[b.arena.value].name == "host" ? 1 : 0;
+  }
+  EXPECT_GT(on_drive, 5);
+  EXPECT_EQ(on_host, 5);
+  EXPECT_EQ(copies(CopyKind::HostToNvme, "weight_write"), on_drive);
 }
 
 TEST(OffloadRefusal, NamesWhatCannotBe) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <random>
 
 namespace gputwin {
@@ -96,6 +97,19 @@ TEST(SwapSchedule, SaysThatOneInstructionNeedsMore) {
   EXPECT_TRUE(plan_swaps(p).feasible);
 }
 
+// Nothing comes back, and two of four slots are empty when object 2 is loaded. In that of object 0,
+// free at 1.0, the load would end at 1.5, in time for 2.0; but the load of 3 behind it, which takes
+// 1.0, would end at 2.5, where 3 is due at 2.2. In an empty one it ends at 0.5, and nothing waits.
+TEST(SwapSchedule, LeavesTheEngineFreeForTheNextLoad) {
+  SwapProblem p = in_order({0, 1, 2, 3}, 4, 0.5);
+  p.load = {Seconds(0), Seconds(0), Seconds(0.5), Seconds(1.0)};
+  p.uses[1].end = p.uses[2].begin = Seconds(2.0);
+  p.uses[2].end = p.uses[3].begin = Seconds(2.2);
+  p.uses[3].end = Seconds(3.0);
+  EXPECT_NEAR(plan_swaps(p).stall.value, 0, 1e-12);
+  EXPECT_NEAR(plan_swaps(p).stall.value, least_stall(p).value, 1e-12);
+}
+
 // 300 random problems of up to 6 objects and 12 uses, some in order of layers, some in any order.
 TEST(SwapSchedule, IsNearTheBestOfAllChoices) {
   std::mt19937 random(11);
@@ -129,11 +143,11 @@ TEST(SwapSchedule, IsNearTheBestOfAllChoices) {
     worst = std::max(worst, gap);
     stalled += best > 0 ? 1 : 0;
   }
-  RecordProperty("mean_gap_percent", std::to_string(100 * sum / kProblems));
-  RecordProperty("worst_gap_percent", std::to_string(100 * worst));
   EXPECT_GT(stalled, kProblems / 2);
+  std::printf("  gap to the best of all choices: mean %.2f %%, worst %.2f %%\n",
+              100 * sum / kProblems, 100 * worst);
   EXPECT_LE(sum / kProblems, 0.05);
-  EXPECT_LE(worst, 0.5);
+  EXPECT_LE(worst, 0.05);
 }
 
 }  // namespace

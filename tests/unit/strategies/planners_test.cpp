@@ -96,6 +96,28 @@ TEST(Planners, EvenAndBalanced) {
   EXPECT_EQ(plan_by("hybrid", w), plan_by("data-parallel", w));
 }
 
+// What hybrid leaves to the simulation: its own choice first, every number of stages once but for
+// the others' plans, in ascending closed form, no plan twice, all of them runnable.
+TEST(Planners, HybridProposesAPlanForEachNumberOfStages) {
+  std::mt19937 draw(5);
+  for (int i = 0; i < 40; ++i) {
+    PipelineWorld w = random_world(draw);
+    w.samples = 12;
+    const std::vector<PipelinePlan> plans = proposals_by("hybrid", w);
+    ASSERT_FALSE(plans.empty());
+    EXPECT_LE(plans.size(), 10u);
+    EXPECT_LE(synchronous_time(w, plans[0]), synchronous_time(w, plan_by("hybrid", w)));
+    for (std::size_t k = 0; k < plans.size(); ++k) {
+      if (k > 0) {
+        EXPECT_LE(synchronous_time(w, plans[k - 1]), synchronous_time(w, plans[k]));
+      }
+      EXPECT_EQ(std::count(plans.begin(), plans.end(), plans[k]), 1);
+      for (const PipelineStage& s : plans[k]) EXPECT_EQ(w.samples % s.replicas, 0);
+    }
+    EXPECT_EQ(proposals_by("dapple", w), std::vector<PipelinePlan>{plan_by("dapple", w)});
+  }
+}
+
 TEST(Planners, AllUseAllDevicesAndAllUnits) {
   std::mt19937 draw(3);
   for (int i = 0; i < 40; ++i) {

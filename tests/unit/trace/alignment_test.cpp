@@ -143,6 +143,35 @@ TEST(CompareRuns, CountsWhatIsExposed) {
   EXPECT_TRUE(found.ops.empty() || found.ops[0].time_a == found.ops[0].time_b);
 }
 
+// Three ranks whose kernel takes 10; over that of rank 2 lies a range of 90 named after optimizers.
+// The range is no work: no part, no operation, no straggler, and nothing that lacks a counterpart.
+TEST(CompareRuns, TakesNoRangeForWork) {
+  const auto job = [](Ps range) {
+    StoreBuilder builder;
+    const auto definition = [&builder](const char* name, const char* category) {
+      Definition d = named(name, slice_kind(name, category, "stream 7"));
+      d.phase = category;
+      return builder.definition(std::move(d));
+    };
+    const auto kernel = definition("sgd_kernel", "kernel");
+    const auto around = definition("Optimizer.step#SGD.step", "gpu_user_annotation");
+    for (std::int32_t r = 0; r < 3; ++r) {
+      const auto t = builder.thread(builder.process({"rank", "", r, -1}), "stream 7", 0);
+      builder.slice(t, 0, 10, kernel);
+      builder.slice(t, 90, 10, kernel);
+      if (r == 2 && range > 0) builder.slice(t, 0, range, around);
+    }
+    return builder.finish("");
+  };
+  const RunComparison found = compare_runs(job(0), job(100));
+  const auto optimizer = static_cast<std::size_t>(TimePart::Optimizer);
+  EXPECT_DOUBLE_EQ(found.b[optimizer], 20e-12);
+  EXPECT_DOUBLE_EQ(found.b[optimizer], found.a[optimizer]);
+  EXPECT_TRUE(found.stragglers_b.empty());
+  EXPECT_TRUE(found.only_b.empty());
+  EXPECT_EQ(found.ops.size(), 1u);
+}
+
 // Mean 11.25, deviation 2.17: 15 is beyond both 13.42 and 12.375. Of {10, 10, 10, 10.9} the last
 // is beyond one deviation but within 10 % of the mean.
 TEST(Stragglers, NeedBothConditions) {

@@ -77,6 +77,72 @@ TEST(Exposure, CountsCommunicationOnlyWhereNothingComputes) {
   EXPECT_EQ(e.idle, 20);
 }
 
+Definition of_profile(const char* name, const char* category) {
+  Definition d;
+  d.before = d.op = name;
+  d.phase = category;
+  d.kind = slice_kind(name, category, "stream 7");
+  return d;
+}
+
+// On the GPU a range "Optimizer.step" [0,100) around a kernel [10,40) and a copy [50,60); on the
+// host a step [0,100) around an operator [0,30) that calls another [10,20).
+Store annotated() {
+  StoreBuilder builder;
+  const std::uint32_t p = builder.process({"gpu 0", "", 0, 0});
+  const std::uint32_t gpu = builder.thread(p, "stream 7", 0), host = builder.thread(p, "host", 1);
+  const auto add = [&](std::uint32_t thread, Ps at, Ps time, const char* name, const char* kind) {
+    builder.slice(thread, at, time, builder.definition(of_profile(name, kind)));
+  };
+  add(gpu, 0, 100, "Optimizer.step#SGD.step", "gpu_user_annotation");
+  add(gpu, 10, 30, "multi_tensor_apply_kernel", "kernel");
+  add(gpu, 50, 10, "Memcpy DtoD", "gpu_memcpy");
+  add(host, 0, 100, "ProfilerStep#1", "user_annotation");
+  add(host, 0, 30, "aten::linear", "cpu_op");
+  add(host, 10, 10, "aten::addmm", "cpu_op");
+  return builder.finish("annotated");
+}
+
+// Kinds, streams and ranks count the kernel, the copy and the host's 30; the ranges are rows by
+// name alone. The operator within the other adds nothing to the host's time.
+TEST(Aggregate, CountsNoRangeAsWork) {
+  const Store store = annotated();
+  const auto totals = [&store](GroupBy by) {
+    std::string out;
+    for (const GroupRow& row : aggregate(store, store.range(), by)) {
+      out += row.key + " " + std::to_string(row.total) + (row.around ? " around;" : ";");
+    }
+    return out;
+  };
+  EXPECT_EQ(totals(GroupBy::Kind), "host 30;optimizer 30;copy 10;");
+  EXPECT_EQ(totals(GroupBy::Stream), "stream 7 40;host 30;");
+  EXPECT_EQ(totals(GroupBy::Process), "gpu 0 70;");
+  EXPECT_EQ(totals(GroupBy::Phase),
+            "gpu_user_annotation 100 around;user_annotation 100 around;cpu_op 30;kernel 30;"
+            "gpu_memcpy 10;");
+}
+
+// [10,40) optimizer, [50,60) copy, [0,10) host, and nothing in the other 50 of 100.
+TEST(Exposure, IsIdleUnderARangeAlone) {
+  const Exposure e = exposure(annotated(), 0, {0, 100});
+  EXPECT_EQ(e.busy[static_cast<std::size_t>(SliceKind::Optimizer)], 30);
+  EXPECT_EQ(e.busy[static_cast<std::size_t>(SliceKind::Host)], 30);
+  EXPECT_EQ(e.exposed[static_cast<std::size_t>(SliceKind::Host)], 10);
+  EXPECT_EQ(e.busy[static_cast<std::size_t>(SliceKind::Other)], 0);
+  EXPECT_EQ(e.idle, 50);
+}
+
+// The copy comes after the kernel, before which nothing had ended; the ranges, which end last, are
+// no steps.
+TEST(CriticalPath, LooksThroughRanges) {
+  const Store store = annotated();
+  std::string names;
+  for (const PathStep& step : critical_path(store, {0, 100})) {
+    names += (step.slice == kNoSlice ? std::string("-") : store.name(step.slice)) + ";";
+  }
+  EXPECT_EQ(names, "multi_tensor_apply_kernel;-;Memcpy DtoD;");
+}
+
 TEST(Search, TakesWordsMicroBatchesLayersAndDurations) {
   const Store store = small();
   EXPECT_EQ(search(store, "fc1").total, 2);

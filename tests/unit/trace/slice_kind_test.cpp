@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 namespace gputwin {
 namespace {
 
@@ -27,6 +29,38 @@ TEST(SliceKindOfKernels, ReadsWholeWords) {
       {"ncclDevKernel_AllReduce_Sum_bf16_RING_LL", SliceKind::OtherComm}};
   for (const auto& [name, kind] : kNames) {
     EXPECT_EQ(label(slice_kind(name, "kernel", "stream 7")), label(kind)) << name;
+  }
+}
+
+// A range around work is none, whatever its name says: "Optimizer.step#SGD.step" lies over the
+// kernels of a step, "nccl:all_reduce" over the collective that counts.
+TEST(SliceKindOfRanges, IsNoWork) {
+  for (const char* category :
+       {"gpu_user_annotation", "user_annotation", "Trace", "cuda_profiler_range"}) {
+    for (const char* name : {"Optimizer.step#SGD.step", "nccl:all_reduce", "## forward ##",
+                             "flash_attention", "Memcpy HtoD", "sm80_gemm"}) {
+      EXPECT_EQ(label(slice_kind(name, category, "stream 7")), "other") << category << ' ' << name;
+    }
+  }
+}
+
+// What a profiler records beside kernels, as PyTorch and CUPTI spell it now and did before.
+TEST(SliceKindOfCategories, ToldApart) {
+  const std::tuple<const char*, const char*, SliceKind> kSlices[] = {
+      {"Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", SliceKind::Copy},
+      {"Memset (Device)", "gpu_memset", SliceKind::Copy},
+      {"Memcpy DtoD (Device -> Device)", "Memcpy", SliceKind::Copy},
+      {"Memset (Device)", "Memset", SliceKind::Copy},
+      {"Memset (Device)", "kernel", SliceKind::Copy},
+      {"cudaLaunchKernel", "cuda_runtime", SliceKind::Host},
+      {"cudaMemcpyAsync", "Runtime", SliceKind::Host},
+      {"cuLaunchKernel", "cuda_driver", SliceKind::Host},
+      {"aten::addmm", "Operator", SliceKind::Host},
+      {"Activity Buffer Request", "overhead", SliceKind::Other},
+      {"Stream Wait Event", "cuda_sync", SliceKind::Other},
+      {"Context Sync", "cuda_sync", SliceKind::Other}};
+  for (const auto& [name, category, kind] : kSlices) {
+    EXPECT_EQ(label(slice_kind(name, category, "stream 7")), label(kind)) << category << name;
   }
 }
 

@@ -69,6 +69,31 @@ TEST(StackSolver, RecoversThemFromAnotherPoint) {
   EXPECT_NEAR(factor(fit_factors(runs), Factor::Gemm), 1.2, 0.01);
 }
 
+// A start 30 times as long adds 29 x start_s to each run, from 3 to 29 % of its second, in no
+// relation to its shares: it is found, and the factors with it.
+TEST(StackSolver, RecoversALateStart) {
+  std::vector<LinearRun> runs = planted();
+  LogFactors truth{};
+  truth[static_cast<std::size_t>(Factor::Gemm)] = std::log(1.2);
+  truth[static_cast<std::size_t>(Factor::CollectiveStart)] = std::log(30.0);
+  for (std::size_t n = 0; n < runs.size(); ++n) {
+    runs[n].start_s = 0.001 * static_cast<double>(1 + (7 * n) % 10);
+    runs[n].measured_s = runs[n].predicted(truth);
+  }
+  const LogFactors x = fit_factors(runs);
+  EXPECT_NEAR(factor(x, Factor::CollectiveStart), 30.0, 1.5);
+  EXPECT_NEAR(factor(x, Factor::Gemm), 1.2, 0.02);
+}
+
+// Where the other factors explain the times already, a start is not fitted, though it has a share.
+TEST(StackSolver, LeavesTheStartWhereItGainsNothing) {
+  std::vector<LinearRun> runs = planted();
+  for (std::size_t n = 0; n < runs.size(); ++n) {
+    runs[n].start_s = 0.001 * static_cast<double>(1 + (7 * n) % 10);
+  }
+  EXPECT_EQ(fit_factors(runs)[static_cast<std::size_t>(Factor::CollectiveStart)], 0.0);
+}
+
 // One run of share 0.5 measured 10 % slow: minimise rho(0.5 x - ln 1.1) + (x / 6)^2. Without the
 // loss x = 0.5 ln 1.1 / (0.25 + 1 / 36) = 0.172, less where rho grows slower than a square.
 TEST(StackSolver, OneRunIsBelievedInPart) {
