@@ -124,6 +124,31 @@ TEST(CudaRun, OffloadedPlansWithBucketsLoseNothing) {
   }
 }
 
+// Weights in slots, activations on the host, steps that are late: each plan has its own meaning.
+TEST(CudaRun, OffloadStrategiesHaveTheLossOfTheInterpreter) {
+  for (const char* strategy :
+       {"zero-offload-dpu", "zero-infinity-cpu", "l2l", "patrickstar", "stronghold", "capuchin"}) {
+    Layout l = one_rank();
+    l.bucket_elements = 300;
+    l.offload = *find_offload_strategy(strategy);
+    l.offload.bucket_elements = 300;
+    const Plan plan = plan_of(tiny_gpt(), l, single_job(8));
+    EXPECT_NEAR(cuda_loss(plan), true_loss(plan), kSingle) << strategy;
+  }
+}
+
+TEST(CudaRun, OtherSchedulesHaveTheLossOfOneRank) {
+  const Job job = single_job(4);
+  const double exact = true_loss(plan_of(tiny_gpt(), one_rank(), job));
+  for (const Schedule schedule : {Schedule::Gpipe, Schedule::Interleaved, Schedule::DualPipe}) {
+    Layout l;
+    l.pp = 2, l.micro_batch = 1, l.schedule = schedule;
+    if (schedule == Schedule::Interleaved) l.vpp = 2;
+    EXPECT_NEAR(cuda_loss(plan_of(tiny_gpt(), l, job)), exact, kSingle)
+        << static_cast<int>(schedule);
+  }
+}
+
 // Streams move in other orders: what the plan orders by events stays ordered.
 TEST(CudaRun, TheOrderOfStreamsDoesNotMatter) {
   Layout l;

@@ -12,13 +12,6 @@ namespace {
 
 Placed placed(const CudaOperand& operand) { return {operand.memory->data, operand.view}; }
 
-std::vector<const CudaOperand*> operands_of(const CudaTask& task) {
-  std::vector<const CudaOperand*> all;
-  for (const CudaOperand& read : task.reads) all.push_back(&read);
-  for (const CudaOperand& write : task.writes) all.push_back(&write);
-  return all;
-}
-
 HostOperand on_host(const CudaOperand& operand) {
   return {borrowed(operand.memory->data, operand.memory->bytes), operand.view};
 }
@@ -50,7 +43,6 @@ CudaDevice::CudaDevice(CudaMachine& machine, const interpreted::RankState& rank,
       program_(machine.plan().program_of(rank.id)),
       gpu_(gpu),
       memory_(machine.plan(), program_, machine.options().bodies) {
-  GPUTWIN_CHECK(program_.streams.size() <= 64, "streams have a bit each in CudaStay::ordered");
   for (std::size_t s = 0; s < program_.streams.size(); ++s) streams_.emplace_back();
   prepare_streams();
   machine.add(*this);
@@ -135,34 +127,12 @@ std::string CudaDevice::name_of(const Instruction& instruction) const {
   return "rank " + std::to_string(rank_.id.value) + ", " + machine_.plan().full_name(instruction);
 }
 
-/// The memory of the operands may still be in use by what lay there before, on other streams.
-bool CudaDevice::order_memory(std::uint8_t stream,
-                              const std::vector<const CudaOperand*>& operands) {
-  const std::uint64_t mine = std::uint64_t{1} << stream;
-  Stream& waiter = streams_[stream];
-  bool waits = false;
-  for (const CudaOperand* operand : operands) {
-    CudaStay& stay = *operand->memory;
-    if ((stay.ordered & mine) != 0) continue;
-    stay.ordered |= mine;
-    for (const auto& [other, number] : stay.before) {
-      const std::uint64_t finished = memory_.finished(other);
-      if (other == stream || number <= finished) continue;
-      const Event& end = streams_[other].issued[number - finished - 1].end;
-      end->wait_on(waiter.queue);
-      waits = true;
-    }
-  }
-  return waits;
-}
-
-void CudaDevice::issue(std::uint8_t s, Issued task, const std::vector<const CudaOperand*>& operands,
+void CudaDevice::issue(std::uint8_t s, Issued task,
                        const std::function<void(const Lane&)>& enqueue) {
   machine_.throw_if_stopped();
   Stream& stream = streams_[s];
   const Instruction& first = *task.instructions.front();
   try {
-    task.waits_for_memory = order_memory(s, operands);
     task.waits = std::exchange(stream.waits, {});
     task.begin = fresh_event();
     task.begin->record(stream.queue);
@@ -176,7 +146,6 @@ void CudaDevice::issue(std::uint8_t s, Issued task, const std::vector<const Cuda
     machine_.throw_if_stopped();  // then the error follows from that
     throw cuda::DeviceError(name_of(first) + ": " + error.what());
   }
-  for (const CudaOperand* operand : operands) operand->memory->last_use[s] = stream.count + 1;
   {
     const std::lock_guard guard(mutex_);
     stream.issued.push_back(std::move(task));
@@ -201,8 +170,7 @@ void CudaDevice::launch(std::uint8_t stream, CudaTask task) {
                   &rank_.counted_elsewhere};
   for (const CudaOperand& read : task.reads) work.reads.push_back(placed(read));
   for (const CudaOperand& write : task.writes) work.writes.push_back(placed(write));
-  issue(stream, std::move(issued), operands_of(task),
-        [&](const Lane& lane) { prepare_kernel(work).enqueue(lane); });
+  issue(stream, std::move(issued), [&](const Lane& lane) { prepare_kernel(work).enqueue(lane); });
 }
 
 void CudaDevice::host_task(std::uint8_t stream, Issued issued, const CudaTask& task) {
@@ -211,7 +179,7 @@ void CudaDevice::host_task(std::uint8_t stream, Issued issued, const CudaTask& t
   for (const CudaOperand& read : task.reads) part->task.reads.push_back(on_host(read));
   for (const CudaOperand& write : task.writes) part->task.writes.push_back(on_host(write));
   issued.kept = part;
-  issue(stream, std::move(issued), operands_of(task), [&](const Lane& lane) {
+  issue(stream, std::move(issued), [&](const Lane& lane) {
     GPUTWIN_CUDA(cudaLaunchHostFunc(lane.stream.get(), run_host_part, part.get()));
   });
 }
@@ -223,7 +191,7 @@ void CudaDevice::collective(std::uint8_t stream, CommunicatorId group, std::uint
   issued.body = task.body;
   issued.meeting = {group, sequence};
   const Op& op = machine_.plan().call(*task.instruction).op;
-  issue(stream, std::move(issued), operands_of(task), [&](const Lane& lane) {
+  issue(stream, std::move(issued), [&](const Lane& lane) {
     const Placed from = placed(task.reads.at(0)), to = placed(task.writes.at(0));
     const bool by_shard = op.kind == OpKind::ReduceScatter;
     const View& counted = by_shard ? to.view : from.view;
@@ -236,15 +204,13 @@ void CudaDevice::collective(std::uint8_t stream, CommunicatorId group, std::uint
 
 void CudaDevice::transfers(std::uint8_t stream, std::vector<CudaMessage> messages) {
   Issued issued;
-  std::vector<const CudaOperand*> operands;
   for (const CudaMessage& message : messages) {
     issued.instructions.push_back(message.instruction);
-    operands.push_back(&message.operand);
     issued.messages.push_back(message);
     issued.messages.back().operand.memory = nullptr;  // a record of it must not hold its memory
   }
   issued.body = messages.front().body;
-  issue(stream, std::move(issued), operands, [&](const Lane& lane) {
+  issue(stream, std::move(issued), [&](const Lane& lane) {
     cuda::Group group;
     for (const CudaMessage& message : messages) {
       const Placed place = placed(message.operand);
@@ -289,7 +255,6 @@ bool CudaDevice::poll() {
         ended_messages_[{m.from.value, m.to.value}] = m.sequence + 1;
       }
       stream.issued.pop_front();
-      memory_.finished(static_cast<std::uint8_t>(s), stream.count - stream.issued.size());
       some = true;
     }
   }
@@ -380,8 +345,7 @@ std::string CudaDevice::waits_for(const Issued& task) const {
     for (const auto& [event, instruction] : task.waits) {
       if (!event->done()) return "event e" + std::to_string(instruction->event);
     }
-    return task.waits_for_memory ? "memory that another stream still uses"
-                                 : "its stream, which stands still";
+    return "its stream, which stands still";
   }
   std::string missing;
   if (task.meeting) missing = machine_.missing_members(task.meeting->first, task.meeting->second);

@@ -48,7 +48,6 @@ class CudaDevice {
     std::vector<const Instruction*> instructions;  // one, or the messages of a group
     int body = 0;
     std::vector<std::pair<Event, const Instruction*>> waits;  // of its stream, issued before it
-    bool waits_for_memory = false;
     Event begin, end;
     std::optional<std::pair<CommunicatorId, std::uint64_t>> meeting;  // of a collective
     std::vector<CudaMessage> messages;                                // without operands
@@ -65,10 +64,7 @@ class CudaDevice {
 
   Event fresh_event();
   /// Enqueues what an instruction does between the two events of its time.
-  void issue(std::uint8_t stream, Issued task, const std::vector<const CudaOperand*>& operands,
-             const std::function<void(const Lane&)>& enqueue);
-  /// True if the stream has to wait for memory.
-  bool order_memory(std::uint8_t stream, const std::vector<const CudaOperand*>& operands);
+  void issue(std::uint8_t stream, Issued task, const std::function<void(const Lane&)>& enqueue);
   void host_task(std::uint8_t stream, Issued issued, const CudaTask& task);
   void prepare_streams();
   /// Takes tasks that have ended off the streams. True if there were some.

@@ -1,10 +1,9 @@
-// Memory of one rank: one piece on the GPU and one or two on the host, taken before the run; stays
-// of buffers are placed in them as the host issues Alloc and Free.
+// Memory of one rank: one piece on the GPU and one or two on the host, taken before the run, and
+// where in them every stay of a buffer lies, decided before the run as well.
 #pragma once
 
 #include <array>
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -21,37 +20,31 @@ inline constexpr std::size_t kHomes = 3;
 /// By buffer. Fault for an arena that is neither GPU nor host.
 std::vector<Home> homes_of(const Plan& plan);
 
-/// Offsets in one piece of memory: first fit, in units of 256 bytes, as cudaMalloc aligns.
-class Placement {
- public:
-  std::int64_t take(std::int64_t bytes);
-  void give_back(std::int64_t offset, std::int64_t bytes);
-  /// Bytes of the piece that were in use at the highest moment.
-  std::int64_t high() const { return high_; }
-
- private:
-  std::map<std::int64_t, std::int64_t> free_;  // from begin to end, apart, all below top_
-  std::int64_t top_ = 0, high_ = 0;
+/// Where a stay lies in the piece of its home.
+struct PlacedStay {
+  BufferId buffer{};
+  std::int64_t offset = 0;
 };
 
-/// What a program's memory needs: the plan's addresses where it has some that do not overlap, then
-/// everything else as Placement puts it when prologue and bodies are issued.
+/// Addresses of all stays of a program in the order in which Walker allocates them: persistent
+/// buffers, then Allocs of the prologue and of `bodies` bodies.
+///
+/// Buffers with an address of the plan have it, unless those of a home overlap. Others are placed
+/// first fit, in units of 256 bytes, where nothing lies and where whatever lay is out of use: by
+/// the plan's own order of streams, events and waits, every use of the new stay comes after every
+/// use of the old one. Memory that no such order frees is not taken again, as PyTorch's allocator
+/// leaves a block that another stream may use; so placing never makes a stream wait.
 struct MemoryMap {
-  std::array<std::int64_t, kHomes> fixed{}, bytes{};  // of addresses; in all
-  std::vector<std::int64_t> address;                  // by buffer; -1: placed
+  std::array<std::int64_t, kHomes> bytes{};  // of each piece
+  std::vector<PlacedStay> stays;
 };
 MemoryMap memory_map(const Plan& plan, const Program& program, const std::vector<Home>& homes,
                      int bodies);
 
-/// One stay of a buffer. Tasks of a stream are numbered from 1.
 struct CudaStay {
   std::byte* data = nullptr;
   std::int64_t bytes = 0;
   Home home = Home::Gpu;
-  std::vector<std::uint64_t> last_use;  // by stream: its last task that uses the stay; 0: none
-  /// Tasks that use what lay here before; a stream that uses the stay waits for those of others.
-  std::vector<std::pair<std::uint8_t, std::uint64_t>> before;
-  std::uint64_t ordered = 0;  // bit s: stream s has waited for them
 };
 
 class CudaMemory {
@@ -60,11 +53,8 @@ class CudaMemory {
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
 
-  /// Room for a buffer until the last copy of the handle goes, which must be before the memory.
+  /// The next stay of the map, which is one of `buffer`.
   std::shared_ptr<CudaStay> allocate(BufferId buffer);
-  /// The task `number` of a stream and all before it have ended.
-  void finished(std::uint8_t stream, std::uint64_t number) { finished_[stream] = number; }
-  std::uint64_t finished(std::uint8_t stream) const { return finished_[stream]; }
   std::int64_t gpu_bytes() const { return map_.bytes[0]; }
 
  private:
@@ -72,23 +62,12 @@ class CudaMemory {
     std::optional<cuda::Arena> gpu;
     std::optional<cuda::HostBuffer> host;
     std::byte* data = nullptr;
-    Placement placement;
   };
-  /// Memory of a stay that has ended, and the tasks that may still use it.
-  struct Left {
-    Home home = Home::Gpu;
-    std::int64_t begin = 0, end = 0;
-    std::vector<std::uint64_t> last_use;
-  };
-  void give_back(BufferId buffer, std::int64_t offset, CudaStay* stay);
-  void look_back(CudaStay& stay, std::int64_t offset);
-
   const Plan& plan_;
   std::vector<Home> homes_;
   MemoryMap map_;
   std::array<Piece, kHomes> pieces_;
-  std::vector<Left> left_;
-  std::vector<std::uint64_t> finished_;  // by stream
+  std::size_t next_ = 0;
 };
 
 }  // namespace gputwin::executors
