@@ -18,6 +18,7 @@
 #include "sim/cli/heap_count.h"
 #include "sim/cli/ipc.h"
 #include "sim/core/error.h"
+#include "validation/executors/cuda/cuda_executor.h"
 #include "validation/executors/host/host_executor.h"
 
 namespace gputwin::cli {
@@ -29,8 +30,8 @@ struct Options {
   std::string scenario, out, trace, fold = "auto", executor = "simgrid", advance = "run-ahead";
   std::vector<std::string> sets, plugins;
   double time_limit = 0;
-  int repeats = 5;                            // of --executor host
-  double link_rate = 0, link_latency_us = 0;  // likewise; GB/s
+  int repeats = 5;                            // of --executor host and cuda
+  double link_rate = 0, link_latency_us = 0;  // of --executor host; GB/s
   bool json = false, ascii = false, ipc = false;
 };
 
@@ -114,14 +115,31 @@ std::string host_line(const executors::HostValues& values, const Options& option
       values.peak.value);
 }
 
+/// Clock and power of GPUs, as far as NVML was there to say.
+std::string gpu_lines(const std::vector<executors::GpuState>& gpus) {
+  std::string text;
+  for (const executors::GpuState& gpu : gpus) {
+    text += gpu.samples == 0 ? fmt::format("; GPU {}: no clock and power known", gpu.name)
+                             : fmt::format("; GPU {}: {:.0f} to {:.0f} MHz, {:.0f} W", gpu.name,
+                                           gpu.least_MHz, gpu.most_MHz, gpu.mean_W);
+  }
+  return text;
+}
+
+std::string cuda_line(const executors::CudaValues& values, const Options& options) {
+  const auto [least, most] =
+      std::minmax_element(values.iterations.begin(), values.iterations.end());
+  return fmt::format(
+      "ran for real on {} GPUs of this computer: median of {} iterations of {:.6f} to {:.6f} s "
+      "after one that warms up; loss {:.6f}; {} bytes of GPU memory taken{}; MFU and memory are "
+      "those of the cluster's GPUs",
+      values.gpus.size(), options.repeats, to_seconds(*least).value, to_seconds(*most).value,
+      values.loss, values.peak.value, gpu_lines(values.gpus));
+}
+
 int simulate(const Options& options) {
   check_trace_name(options.trace);
-  if (options.executor == "cuda") {
-    throw InputError("--executor", "", "cuda",
-                     "cannot run plans: GPU calls and kernels are built and checked by "
-                     "validation/device_check.sh, a device for whole plans is not",
-                     "use host, simgrid or reference");
-  }
+  if (options.executor == "cuda") executors::need_cuda();
   const auto start = std::chrono::steady_clock::now();
   Scenario scenario =
       load_scenario(options.scenario, options.sets, {data_directory() / "scenarios"});
@@ -139,6 +157,13 @@ int simulate(const Options& options) {
       return executors::host_obstacle(plan, executors::host_memory_limit());
     };
   }
+  executors::CudaOptions on_gpus;
+  on_gpus.bodies = options.repeats + 1;
+  executors::CudaExecutor cuda(on_gpus);
+  if (options.executor == "cuda") {
+    request.machine = &cuda;
+    request.obstacle = executors::cuda_obstacle;
+  }
   RunOutcome outcome = run(scenario, request);
   if (options.ipc && !std::holds_alternative<RunResult>(outcome)) return ipc::say_why_not(outcome);
   if (const auto* infeasible = std::get_if<Infeasible>(&outcome))
@@ -149,7 +174,8 @@ int simulate(const Options& options) {
     return kBoundBreached;
   }
   RunResult& result = std::get<RunResult>(outcome);
-  if (request.machine != nullptr) result.warnings.push_back(host_line(host.values(), options));
+  if (request.machine == &host) result.warnings.push_back(host_line(host.values(), options));
+  if (request.machine == &cuda) result.warnings.push_back(cuda_line(cuda.values(), options));
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   result.execution.engine.peak_rss_bytes = usage.ru_maxrss * std::int64_t{1024};
@@ -195,12 +221,13 @@ Action add_run(CLI::App& app) {
       ->check(CLI::IsMember({"auto", "off"}))
       ->capture_default_str();
   command
-      ->add_option("--executor", o->executor,
-                   "simgrid; reference (longest path, no contention); host (for real, on this "
-                   "computer's processor)")
+      ->add_option(
+          "--executor", o->executor,
+          "simgrid; reference (longest path, no contention); host, cuda (for real, on this "
+          "computer's processor or GPUs)")
       ->check(CLI::IsMember({"simgrid", "reference", "host", "cuda"}))
       ->capture_default_str();
-  command->add_option("--repeats", o->repeats, "Iterations that --executor host measures")
+  command->add_option("--repeats", o->repeats, "Iterations that --executor host and cuda measure")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   command

@@ -90,9 +90,17 @@ TEST(HostRunProgram, RefusesWhatItCannotRun) {
   const ProgramOutput dropout = run_command(small + "--executor host --set model.dropout=0.1 2>&1");
   EXPECT_EQ(dropout.exit_code, 3);
   EXPECT_THAT(dropout.text, HasSubstr("model.dropout=0"));
-  const ProgramOutput cuda = run_command(small + "--executor cuda 2>&1");
-  EXPECT_EQ(cuda.exit_code, 2);
-  EXPECT_THAT(cuda.text, HasSubstr("validation/device_check.sh"));
+}
+
+// Eight ranks want eight GPUs: a machine with fewer, or a build without CUDA, says what to do.
+TEST(HostRunProgram, GpusThatAreNotThereAreRefused) {
+  const ScratchFolder folder("cuda_run_refused");
+  const ProgramOutput out =
+      run_command(kProgram + "run " + scenario(folder) + "--set layout.dp=4 --executor cuda 2>&1");
+  if (out.exit_code == 0) GTEST_SKIP() << "eight GPUs";
+  EXPECT_EQ(out.exit_code, 2) << out.text;
+  EXPECT_THAT(out.text, HasSubstr("--executor: cuda "));
+  EXPECT_THAT(out.text, HasSubstr("host"));
 }
 
 TEST(HostRunProgram, LeavesNoTraceWhenItIsStoppedOrKilled) {

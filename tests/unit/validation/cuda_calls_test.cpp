@@ -5,7 +5,7 @@
 #include <array>
 #include <functional>
 
-#include "tests/support/cuda_double.h"
+#include "tests/support/cuda_double/cuda_double.h"
 #include "validation/executors/cuda/communicator.h"
 #include "validation/executors/cuda/gemm.h"
 
@@ -52,36 +52,35 @@ TEST(CudaCalls, AHungStreamIsReportedWithinItsLimit) {
               HasSubstr("rank 1, compute: F/mb0/L3/fc1 did not end within"));
 }
 
-// The other member never joins: after the limit the communicator is aborted, not destroyed, and
-// takes no more calls.
-TEST(CudaCalls, AMemberThatNeverJoinsAbortsTheCommunicator) {
-  cuda_double::start({.hung = true});
+// The other member never joins. Once aborted, a communicator ends what waits and takes no calls.
+TEST(CudaCalls, AnAbortedCommunicatorEndsWhatWaits) {
+  cuda_double::start({});
   {
+    use_device(0);
     Stream stream;
     Event event;
-    Communicator tp(new_id(), 2, 0);
+    const auto tp = join_all(std::array{0, 1});
     float x = 0;
-    tp.collective(OpKind::AllReduce, &x, &x, 1, ncclFloat32, false, 0, stream);
+    tp[0]->collective(OpKind::AllReduce, &x, &x, 1, ncclFloat32, false, 0, stream);
     event.record(stream);
-    EXPECT_THAT(error_of([&] { tp.finish(event, 0.01, "rank 0, tp: all_reduce #17"); }),
-                AllOf(HasSubstr("all_reduce #17"), HasSubstr("a member has not joined")));
-    EXPECT_TRUE(tp.aborted());
-    EXPECT_THAT(error_of([&] { tp.send(&x, 4, 1, stream); }), HasSubstr("has been aborted"));
+    EXPECT_THAT(error_of([&] { wait(event, 0.01, "all_reduce #17"); }),
+                HasSubstr("all_reduce #17 did not end within"));
+    tp[0]->abort();
+    wait(event, 60, "what waited for a member");
+    EXPECT_TRUE(tp[0]->aborted());
+    EXPECT_THAT(error_of([&] { tp[0]->send(&x, 4, 1, stream); }), HasSubstr("has been aborted"));
   }
   EXPECT_THAT(cuda_double::calls(), Contains("ncclCommAbort").Times(1));
-  EXPECT_THAT(cuda_double::calls(), Contains("ncclCommDestroy").Times(0));
+  EXPECT_THAT(cuda_double::calls(), Contains("ncclCommDestroy").Times(1));
   EXPECT_EQ(cuda_double::alive(), 0);
 }
 
-// NCCL knows of the loss at once: no waiting for the limit of an hour.
-TEST(CudaCalls, ALostMemberIsReportedAtOnce) {
-  cuda_double::start({.hung = true, .member_lost = true});
-  Stream stream;
-  Event event;
-  Communicator tp(new_id(), 2, 0);
-  event.record(stream);
-  EXPECT_THAT(error_of([&] { tp.finish(event, 3600, "all_reduce #2"); }),
-              HasSubstr("all_reduce #2: remote process exited"));
+TEST(CudaCalls, ALostMemberIsKnownAtOnce) {
+  cuda_double::start({.member_lost = true});
+  const auto tp = join_all(std::array{0, 1});
+  EXPECT_THAT(tp[1]->trouble(), HasSubstr("remote process exited"));
+  cuda_double::start({});
+  EXPECT_EQ(join_all(std::array{0, 1})[0]->trouble(), "");
 }
 
 // Each call that a product, a copy and a message make may fail: each is named, nothing leaks.
@@ -96,18 +95,20 @@ TEST(CudaCalls, EveryFailureNamesItsCall) {
     copy(place, host.data(), 256, cudaMemcpyHostToDevice, stream);
     Gemm gemm(256);
     gemm.run({4, 4, 4, false, true, false, 4, 4, 4}, place, place, place, stream);
-    Communicator comm(new_id(), 2, 0);
+    const auto joined = join_all(std::array{0, 1});
+    Communicator& comm = *joined[1];
     for (const OpKind kind : {OpKind::AllReduce, OpKind::AllGather, OpKind::ReduceScatter,
                               OpKind::Broadcast, OpKind::AllToAll}) {
       comm.collective(kind, place, place, 4, ncclFloat32, false, 0, stream);
     }
     Group group;
-    comm.send(place, 4, 1, stream);
-    comm.receive(place, 4, 1, stream);
+    comm.send(place, 4, 0, stream);
+    comm.receive(place, 4, 0, stream);
     group.end();
     event.record(stream);
     event.wait_on(stream);
-    comm.finish(event, 1, "all");
+    for (const auto& member : joined) member->abort();  // the other one never joins
+    wait(event, 60, "all");
     static_cast<void>(seconds_between(event, event));
   };
   cuda_double::start({});

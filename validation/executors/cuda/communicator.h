@@ -1,18 +1,21 @@
-// Collectives and messages of a plan through NCCL, with a limit on waiting.
+// Collectives and messages of a plan through NCCL.
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "sim/core/op.h"
 #include "validation/executors/cuda/device.h"
 
 namespace gputwin::cuda {
 
-/// One rank's member of an NCCL communicator. Calls only enqueue; `finish` waits.
+/// One rank's member of an NCCL communicator. Calls only enqueue.
 class Communicator {
  public:
-  /// Joins `members` processes or threads that share `id`, as member `index` on the current GPU.
-  Communicator(const ncclUniqueId& id, int members, int index);
+  Communicator(ncclComm_t comm, int members) : comm_(comm), members_(members) {}
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -24,16 +27,22 @@ class Communicator {
   void send(const void* from, std::size_t bytes, int peer, const Stream& stream);
   void receive(void* to, std::size_t bytes, int peer, const Stream& stream);
 
-  /// Waits for `event`, recorded after calls above. On an error of a member, or after `limit_s`,
-  /// aborts the communicator, which ends its kernels, and throws DeviceError with `what`.
-  void finish(const Event& event, double limit_s, const std::string& what);
+  /// What NCCL says went wrong since, in its words; empty: nothing.
+  std::string trouble() const;
+  /// Ends the communicator's kernels, whether or not all members have joined. Other threads may be
+  /// inside its calls; later ones throw.
+  void abort();
   bool aborted() const { return comm_ == nullptr; }
 
  private:
-  void abort();
-  ncclComm_t comm_ = nullptr;
-  int members_ = 0;
+  ncclComm_t open() const;
+
+  std::atomic<ncclComm_t> comm_;
+  int members_;
 };
+
+/// A member on each of `devices`, in their order, all of this process.
+std::vector<std::unique_ptr<Communicator>> join_all(std::span<const int> devices);
 
 /// Starts and ends a group of sends and receives that run together (kGrouped of plan.h).
 class Group {
@@ -53,8 +62,6 @@ class Group {
  private:
   bool open_ = true;
 };
-
-ncclUniqueId new_id();
 
 /// NCCL wants one GPU for each rank of a communicator: refuses a list that names one twice, or one
 /// that is not there.

@@ -29,6 +29,13 @@ Stream::~Stream() {
   if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
 }
 
+bool Stream::idle() const {
+  const cudaError_t status = cudaStreamQuery(stream_);
+  if (status == cudaErrorNotReady) return false;
+  check(status, "cudaStreamQuery");
+  return true;
+}
+
 Event::Event() { GPUTWIN_CUDA(cudaEventCreateWithFlags(&event_, cudaEventDefault)); }
 
 Event::~Event() {

@@ -25,6 +25,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   cudaStream_t get() const { return stream_; }
+  bool idle() const;
 
  private:
   cudaStream_t stream_ = nullptr;

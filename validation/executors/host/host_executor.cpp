@@ -16,30 +16,6 @@ std::int64_t stays(const Buffer& buffer, const Program& program) {
   return buffer.framed ? std::int64_t{program.frames} : 1;
 }
 
-View whole(const Plan& plan, BufferId id) {
-  const Buffer& buffer = plan.buffers[id.value];
-  const std::int64_t elements = buffer.bytes.value * 8 / bits(buffer.dtype);
-  return {id, 0, 1, elements, elements, buffer.dtype};
-}
-
-void write_initial_values(const interpreted::RankState& rank, const Plan& plan,
-                          const HostWalker& walker) {
-  for (const auto& [key, memory] : walker.live()) {
-    const View view = whole(plan, BufferId(key.first));
-    store(HostOperand{memory, view}, rank.memory.at(key)->load(view));
-  }
-}
-
-void read_back(interpreted::RankState& rank, const Plan& plan, const HostWalker& walker) {
-  for (const auto& [key, memory] : walker.live()) {
-    const View view = whole(plan, BufferId(key.first));
-    const auto block = rank.memory.find(key);
-    if (block != rank.memory.end()) {
-      block->second->store(view, load<double>(HostOperand{memory, view}));
-    }
-  }
-}
-
 /// Everything that threads of a run touch. If one of them never returns it must stay.
 struct Session {
   Session(const Plan& given, const HostOptions& asked)
@@ -48,7 +24,10 @@ struct Session {
       devices.push_back(std::make_unique<HostDevice>(machine, rank.id));
       streams += devices.back()->threads();
       walkers.push_back(std::make_unique<HostWalker>(plan, rank.id, *devices.back()));
-      write_initial_values(rank, plan, *walkers.back());
+      write_initial_values(rank, plan, walkers.back()->live(),
+                           [](const HostMemory& memory, const View& view, const auto& values) {
+                             store(HostOperand{memory, view}, values);
+                           });
     }
   }
 
@@ -101,30 +80,6 @@ bool end_streams(Session& session) {
   }
   session.devices.clear();  // joins
   return true;
-}
-
-/// The tasks with the instructions of `given`, of which the session ran a copy; by their ends.
-std::vector<Ran> by_end(const Session& session, const Plan& given) {
-  std::vector<Ran> ran = session.machine.ran();
-  for (Ran& r : ran) {
-    const Program& copy = session.plan.program_of(r.rank);
-    const Program& program = given.program_of(r.rank);
-    r.instruction = r.body < 0 ? program.prologue.data() + (r.instruction - copy.prologue.data())
-                               : program.body.data() + (r.instruction - copy.body.data());
-  }
-  std::stable_sort(ran.begin(), ran.end(),
-                   [](const Ran& a, const Ran& b) { return a.end < b.end; });
-  return ran;
-}
-
-void tell(EventSink* sink, const std::vector<Ran>& ran) {
-  if (sink == nullptr) return;
-  for (const Ran& r : ran) {
-    if (sink->wants_events() && r.body >= 0) {
-      sink->op({r.rank, r.instruction, static_cast<std::uint32_t>(r.body), r.start, r.end});
-    }
-  }
-  sink->progress(1.0);
 }
 
 }  // namespace
@@ -215,13 +170,16 @@ ExecutionOutcome HostExecutor::run(const Plan& plan, EventSink* sink) {
 
   interpreted::World& world = session->world;
   for (std::size_t r = 0; r < session->walkers.size(); ++r) {
-    read_back(world.ranks[r], session->plan, *session->walkers[r]);
+    read_back(world.ranks[r], session->plan, session->walkers[r]->live(),
+              [](const HostMemory& memory, const View& view) {
+                return load<double>(HostOperand{memory, view});
+              });
   }
   if (options_.read_values) values_.results = interpreted::read_out(world);
   values_.loss = interpreted::total_loss(world);
-  const std::vector<Ran> ran = by_end(*session, plan);
+  const std::vector<Ran> ran = by_end(machine.ran(), session->plan, plan);
   tell(sink, ran);
-  return host_figures(plan, ran, options_.bodies, values_.iterations);
+  return real_figures(plan, ran, options_.bodies, values_.iterations);
 }
 
 }  // namespace gputwin::executors

@@ -45,10 +45,4 @@ class HostExecutor final : public Executor {
   HostValues values_;
 };
 
-/// Figures of a run from its tasks, which are sorted by their ends. Bodies after the first count if
-/// there are any; `iteration` is the median (lower) of them and the breakdown that of its body:
-/// what a rank's compute stream does, else which communication or copy goes on, else nothing.
-Execution host_figures(const Plan& plan, const std::vector<Ran>& ran, int bodies,
-                       std::vector<Ps>& iterations);
-
 }  // namespace gputwin::executors

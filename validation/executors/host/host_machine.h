@@ -16,12 +16,10 @@
 #include <tuple>
 #include <vector>
 
-#include "sim/core/run_result.h"
 #include "validation/executors/host/host_kernels.h"
+#include "validation/executors/real_run.h"
 
 namespace gputwin::executors {
-
-using Clock = std::chrono::steady_clock;
 
 /// How slow a link is. A rate of 0: as fast as memory is.
 struct Link {
@@ -43,18 +41,6 @@ struct HostOptions {
   bool read_values = false;   // gradients and weights at the end, not the loss alone
   InterpretOptions values{};  // initial values and the optimizer's constants
 };
-
-/// One task that ran; times since the machine was made.
-struct Ran {
-  RankId rank{};
-  std::uint8_t stream = 0;
-  const Instruction* instruction = nullptr;
-  int body = 0;
-  Ps start = 0, end = 0;  // a collective or message starts when this rank arrives
-};
-
-/// Thrown in every thread once one of them has failed or waited for too long.
-struct Stopped {};
 
 class HostMachine {
  public:

@@ -36,6 +36,7 @@ struct Chunk::Store {
 };
 
 std::byte* Chunk::data() {
+  if (lent_ != nullptr) return lent_;
   std::call_once(taken_, [this] {
     std::tie(bytes_, capacity_) = store_->take(size_);
     if (store_->poison) std::memset(bytes_.get(), 0xff, static_cast<std::size_t>(size_));
@@ -52,6 +53,12 @@ MemoryPool::MemoryPool(bool poison) : store_(std::make_shared<Chunk::Store>()) {
 }
 
 HostMemory MemoryPool::allocate(std::int64_t bytes) { return HostMemory(new Chunk(bytes, store_)); }
+
+HostMemory borrowed(std::byte* bytes, std::int64_t size) {
+  HostMemory chunk(new Chunk(size, nullptr));
+  chunk->lent_ = bytes;
+  return chunk;
+}
 
 std::int64_t MemoryPool::peak_bytes() const {
   const std::lock_guard lock(store_->mutex);

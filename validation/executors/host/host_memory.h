@@ -23,6 +23,7 @@ class Chunk {
 
  private:
   friend class MemoryPool;
+  friend std::shared_ptr<Chunk> borrowed(std::byte* bytes, std::int64_t size);
   struct Store;
   Chunk(std::int64_t size, std::shared_ptr<Store> store) : size_(size), store_(std::move(store)) {}
 
@@ -31,6 +32,7 @@ class Chunk {
   std::once_flag taken_;
   std::unique_ptr<std::byte[]> bytes_;
   std::int64_t capacity_ = 0;
+  std::byte* lent_ = nullptr;
 };
 using HostMemory = std::shared_ptr<Chunk>;
 using HostOperand = Operand<HostMemory>;
@@ -50,6 +52,9 @@ class MemoryPool {
  private:
   std::shared_ptr<Chunk::Store> store_;
 };
+
+/// A stay in memory of another owner, who keeps it as long.
+HostMemory borrowed(std::byte* bytes, std::int64_t size);
 
 /// True for the formats that the processor computes with here: F32 (and TF32 as F32), BF16 and
 /// integers.

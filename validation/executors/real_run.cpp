@@ -1,6 +1,6 @@
-#include <algorithm>
+#include "validation/executors/real_run.h"
 
-#include "validation/executors/host/host_executor.h"
+#include <algorithm>
 
 namespace gputwin::executors {
 
@@ -57,7 +57,35 @@ Breakdown breakdown(const Plan& plan, const std::vector<Ran>& ran, RankId rank, 
 
 }  // namespace
 
-Execution host_figures(const Plan& plan, const std::vector<Ran>& ran, int bodies,
+View whole(const Plan& plan, BufferId id) {
+  const Buffer& buffer = plan.buffers[id.value];
+  const std::int64_t elements = buffer.bytes.value * 8 / bits(buffer.dtype);
+  return {id, 0, 1, elements, elements, buffer.dtype};
+}
+
+std::vector<Ran> by_end(std::vector<Ran> ran, const Plan& copy, const Plan& given) {
+  for (Ran& r : ran) {
+    const Program& from = copy.program_of(r.rank);
+    const Program& to = given.program_of(r.rank);
+    r.instruction = r.body < 0 ? to.prologue.data() + (r.instruction - from.prologue.data())
+                               : to.body.data() + (r.instruction - from.body.data());
+  }
+  std::stable_sort(ran.begin(), ran.end(),
+                   [](const Ran& a, const Ran& b) { return a.end < b.end; });
+  return ran;
+}
+
+void tell(EventSink* sink, const std::vector<Ran>& ran) {
+  if (sink == nullptr) return;
+  for (const Ran& r : ran) {
+    if (sink->wants_events() && r.body >= 0) {
+      sink->op({r.rank, r.instruction, static_cast<std::uint32_t>(r.body), r.start, r.end});
+    }
+  }
+  sink->progress(1.0);
+}
+
+Execution real_figures(const Plan& plan, const std::vector<Ran>& ran, int bodies,
                        std::vector<Ps>& iterations) {
   // ends[b + 1] of body b; ends[0] of the prologue, or where the first body starts.
   std::vector<Ps> ends(static_cast<std::size_t>(bodies) + 1, 0);
