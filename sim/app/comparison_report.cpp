@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -74,6 +75,23 @@ std::string ranks_text(const RunComparison& c) {
       fmt::format("{} ranks in A, {} in B, {} compared", c.ranks_a, c.ranks_b, c.ranks.size());
   if (c.ranks_by_order) text += ", paired by order since no number is in both";
   return text;
+}
+
+/// How operations found their counterparts: whole sentences.
+std::vector<std::string> pairing_text(const RunComparison& c) {
+  const auto pairs = [&c](PairedBy by) { return c.paired_by[static_cast<std::size_t>(by)]; };
+  std::vector<std::string> lines{fmt::format(
+      "pairs: {} by name, {} by place, {} by kind and order; alone: {} in A, {} in B",
+      pairs(PairedBy::Name), pairs(PairedBy::Place), pairs(PairedBy::Order), c.alone_a, c.alone_b)};
+  std::map<SliceKind, const Unordered*> worst;  // one rank stands for all
+  for (const Unordered& u : c.unordered) worst.emplace(u.kind, &u);
+  for (const auto& [kind, u] : worst) {
+    lines.push_back(fmt::format(
+        "not paired: {}, {:.6g} an iteration in A and {:.6g} in B on rank {} (by order only within "
+        "{:.0f} %)",
+        label(kind), u->a, u->b, u->rank, 100 * kOrderTolerance));
+  }
+  return lines;
 }
 
 std::string straggler_text(const RunComparison& c, const std::vector<std::size_t>& found,
@@ -202,6 +220,7 @@ std::string comparison_report(const RunComparison& c, const std::string& a, cons
                       "pairs", "A", "B", "mean", "absolute", "p50", "p95");
   for (const KindErrors& k : c.kinds) text += kind_row(label(k.kind), k);
   text += kind_row("all", c.all);
+  for (const std::string& line : pairing_text(c)) text += "  " + line + "\n";
   if (c.wait_is_bound) {
     text +=
         "  no flows link the members of communications: waiting is what they took beyond the "
@@ -241,6 +260,10 @@ std::string comparison_json(const RunComparison& c, const std::string& a, const 
     }
     ranks.push_back(std::move(row));
   }
+  Json unordered = Json::array();
+  for (const Unordered& u : c.unordered) {
+    unordered.push_back({{"rank", u.rank}, {"kind", label(u.kind)}, {"a", u.a}, {"b", u.b}});
+  }
   const Json json{{"schema", 1},
                   {"a", a},
                   {"b", b},
@@ -251,6 +274,13 @@ std::string comparison_json(const RunComparison& c, const std::string& a, const 
                   {"parts", parts},
                   {"explanation", explanation(c)},
                   {"errors", {{"all", json_of(c.all)}, {"kinds", kinds}}},
+                  {"pairing",
+                   {{"by_name", c.paired_by[static_cast<std::size_t>(PairedBy::Name)]},
+                    {"by_place", c.paired_by[static_cast<std::size_t>(PairedBy::Place)]},
+                    {"by_order", c.paired_by[static_cast<std::size_t>(PairedBy::Order)]},
+                    {"alone_a", c.alone_a},
+                    {"alone_b", c.alone_b},
+                    {"too_different", unordered}}},
                   {"ops", ops},
                   {"ranks", ranks},
                   {"only_a", json_of(c.only_a)},
@@ -281,8 +311,10 @@ std::string comparison_page(const RunComparison& c, const std::string& a, const 
   };
   for (const KindErrors& k : c.kinds) kind(label(k.kind), k);
   kind("all", c.all);
+  page += "</table>";
+  for (const std::string& line : pairing_text(c)) page += "<p>" + html_text(line) + "</p>\n";
   page +=
-      "</table><h2>Operations that changed most, per rank and iteration</h2><table><tr><th>"
+      "<h2>Operations that changed most, per rank and iteration</h2><table><tr><th>"
       "operation<th>A<th>B<th>B - A<th>waiting in A<th>in B</tr>\n";
   for (std::size_t i = 0; i < c.ops.size() && i < 4 * kMostRows; ++i) {
     const OpTimes& o = c.ops[i];

@@ -102,12 +102,13 @@ void pair_up(const Keyed* a, std::size_t in_a, const Keyed* b, std::size_t in_b,
     for (std::size_t k = 0; k < std::max(in_a, in_b); ++k) {
       const std::size_t iteration = k / each, place = k % each;
       out.pairs.push_back({a[iteration % its_a * each + place].slice,
-                           b[iteration % its_b * each + place].slice, false});
+                           b[iteration % its_b * each + place].slice, PairedBy::Name});
     }
     return;
   }
   const std::size_t both = std::min(in_a, in_b);
-  for (std::size_t k = 0; k < both; ++k) out.pairs.push_back({a[k].slice, b[k].slice, false});
+  for (std::size_t k = 0; k < both; ++k)
+    out.pairs.push_back({a[k].slice, b[k].slice, PairedBy::Name});
   for (std::size_t k = both; k < in_a; ++k) out.only_a.push_back(a[k].slice);
   for (std::size_t k = both; k < in_b; ++k) out.only_b.push_back(b[k].slice);
 }
@@ -161,6 +162,14 @@ std::map<Place, std::vector<Lonely>> lonely(const Store& store, const std::vecto
   return out;
 }
 
+void remove(std::vector<SliceId>& all, std::vector<SliceId> taken) {
+  std::sort(all.begin(), all.end());
+  std::sort(taken.begin(), taken.end());
+  std::vector<SliceId> rest;
+  std::set_difference(all.begin(), all.end(), taken.begin(), taken.end(), std::back_inserter(rest));
+  all = std::move(rest);
+}
+
 void pair_renamed(const Store& a, const Store& b, Alignment& out) {
   auto in_a = lonely(a, out.only_a, b), in_b = lonely(b, out.only_b, a);
   std::vector<SliceId> taken_a, taken_b;
@@ -175,7 +184,7 @@ void pair_renamed(const Store& a, const Store& b, Alignment& out) {
         used[i] = 1;
         out.renamed.emplace(group.op, other.op);
         for (std::size_t s = 0; s < group.slices.size(); ++s) {
-          out.pairs.push_back({group.slices[s], other.slices[s], true});
+          out.pairs.push_back({group.slices[s], other.slices[s], PairedBy::Place});
           taken_a.push_back(group.slices[s]);
           taken_b.push_back(other.slices[s]);
         }
@@ -183,16 +192,74 @@ void pair_renamed(const Store& a, const Store& b, Alignment& out) {
       }
     }
   }
-  const auto without = [](std::vector<SliceId>& all, std::vector<SliceId>& taken) {
-    std::sort(all.begin(), all.end());
-    std::sort(taken.begin(), taken.end());
-    std::vector<SliceId> rest;
-    std::set_difference(all.begin(), all.end(), taken.begin(), taken.end(),
-                        std::back_inserter(rest));
-    all = std::move(rest);
-  };
-  without(out.only_a, taken_a);
-  without(out.only_b, taken_b);
+  remove(out.only_a, std::move(taken_a));
+  remove(out.only_b, std::move(taken_b));
+}
+
+using RankKind = std::pair<std::int32_t, SliceKind>;
+
+/// One run as align() takes it: its ranks in terms of A's, by process; -1: not compared.
+struct Taken {
+  const Store& store;
+  std::vector<std::int32_t> rank_of;
+  std::size_t iterations;
+  RankKind of(SliceId s) const {
+    return {rank_of[store.tracks[store.track_of(s)].process], store.kind(s)};
+  }
+};
+
+std::map<RankKind, std::vector<SliceId>> rows_in_order(const Taken& run,
+                                                       const std::vector<SliceId>& alone,
+                                                       const std::vector<RankKind>& known) {
+  std::map<RankKind, std::vector<SliceId>> rows;
+  for (const SliceId s : alone) {
+    if (const RankKind row = run.of(s); !std::binary_search(known.begin(), known.end(), row)) {
+      rows[row].push_back(s);
+    }
+  }
+  for (auto& [row, slices] : rows) {
+    std::stable_sort(slices.begin(), slices.end(), [&run](SliceId x, SliceId y) {
+      return run.store.start(x) < run.store.start(y);
+    });
+  }
+  return rows;
+}
+
+void pair_by_order(const Taken& a, const Taken& b, Alignment& out) {
+  std::vector<RankKind> known;
+  for (const SlicePair& pair : out.pairs) known.push_back(a.of(pair.a));
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  const auto in_a = rows_in_order(a, out.only_a, known);
+  const auto in_b = rows_in_order(b, out.only_b, known);
+  std::vector<SliceId> taken_a, taken_b;
+  for (const auto& [row, of_a] : in_a) {
+    const auto found = in_b.find(row);
+    if (found == in_b.end()) continue;
+    const std::vector<SliceId>& of_b = found->second;
+    const std::size_t each_a = of_a.size() / a.iterations, each_b = of_b.size() / b.iterations;
+    const std::size_t most = std::max(each_a, each_b), both = std::min(each_a, each_b);
+    const bool whole = of_a.size() % a.iterations == 0 && of_b.size() % b.iterations == 0;
+    if (!whole || static_cast<double>(most - both) > kOrderTolerance * static_cast<double>(most)) {
+      const auto mean = [](std::size_t n, std::size_t iterations) {
+        return static_cast<double>(n) / static_cast<double>(iterations);
+      };
+      out.unordered.push_back({row.first, row.second, mean(of_a.size(), a.iterations),
+                               mean(of_b.size(), b.iterations)});
+      continue;
+    }
+    for (std::size_t i = 0; i < std::max(a.iterations, b.iterations); ++i) {
+      for (std::size_t n = 0; n < both; ++n) {
+        const SliceId s = of_a[i % a.iterations * each_a + n];
+        const SliceId t = of_b[i % b.iterations * each_b + n];
+        out.pairs.push_back({s, t, PairedBy::Order});
+        taken_a.push_back(s);
+        taken_b.push_back(t);
+      }
+    }
+  }
+  remove(out.only_a, std::move(taken_a));
+  remove(out.only_b, std::move(taken_b));
 }
 
 std::vector<std::int32_t> distinct(std::vector<std::int32_t> ranks) {
@@ -228,6 +295,16 @@ Alignment align(const Store& a, const Store& b, std::int32_t iterations_a,
   join(keyed(a, ranks_a, taken_a, ops_a), keyed(b, ranks_b, taken_b, ops_b), its(iterations_a, a),
        its(iterations_b, b), out);
   pair_renamed(a, b, out);
+  const auto in_terms_of_a = [](std::vector<std::int32_t> ranks,
+                                const std::map<std::int32_t, std::int32_t>& taken) {
+    for (std::int32_t& r : ranks) {
+      const auto found = taken.find(r);
+      r = found == taken.end() ? -1 : found->second;
+    }
+    return ranks;
+  };
+  pair_by_order({a, in_terms_of_a(ranks_a, taken_a), its(iterations_a, a)},
+                {b, in_terms_of_a(ranks_b, taken_b), its(iterations_b, b)}, out);
   std::sort(out.pairs.begin(), out.pairs.end(),
             [](const SlicePair& x, const SlicePair& y) { return x.b < y.b; });
   return out;

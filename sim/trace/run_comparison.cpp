@@ -221,6 +221,7 @@ void compare_durations(const Side& a, const Side& b, const Alignment& alignment,
     const Ps in_b = b.store.duration(pair.b) - b.waits[pair.b];
     by_kind[static_cast<std::size_t>(a.store.kind(pair.a))].emplace_back(in_a, in_b);
     all.emplace_back(in_a, in_b);
+    ++out.paired_by[static_cast<std::size_t>(pair.by)];
   }
   for (std::size_t k = 0; k < kSliceKinds; ++k) {
     if (by_kind[k].empty()) continue;
@@ -335,6 +336,9 @@ RunComparison compare_runs(const Store& store_a, const Store& store_b) {
                    [&](const OpTimes& x, const OpTimes& y) { return change(x) > change(y); });
   out.only_a = unmatched(store_a, alignment.only_a);
   out.only_b = unmatched(store_b, alignment.only_b);
+  out.alone_a = static_cast<std::int64_t>(alignment.only_a.size());
+  out.alone_b = static_cast<std::int64_t>(alignment.only_b.size());
+  out.unordered = alignment.unordered;
   out.renamed.assign(alignment.renamed.begin(), alignment.renamed.end());
   return out;
 }

@@ -78,7 +78,10 @@ struct RunComparison {
   std::vector<Unmatched> only_a, only_b;    // longest first
   std::vector<std::pair<std::string, std::string>> renamed;  // guessed, by A's name
   std::int64_t pairs = 0;
-  std::size_t ranks_a = 0, ranks_b = 0;  // that work
+  std::array<std::int64_t, kPairedBys> paired_by{};  // pairs by how they were found
+  std::int64_t alone_a = 0, alone_b = 0;             // slices without a counterpart
+  std::vector<Unordered> unordered;                  // kinds too different to pair by order
+  std::size_t ranks_a = 0, ranks_b = 0;              // that work
   bool ranks_by_order = false;
   bool wait_is_bound = false;  // some communications are linked by no flow: their wait is a guess
   /// Ranks whose work takes more than one standard deviation and more than 10 % beyond the mean:

@@ -59,6 +59,93 @@ TEST(Align, GuessesRenamedOperations) {
   EXPECT_EQ(found.pairs.size(), 3u);
 }
 
+/// A profile of a rank: in each of `iterations` steps `gemms` kernels of one name and one of
+/// another.
+Store profile(std::uint32_t iterations, std::uint32_t gemms, bool last_whole = true) {
+  StoreBuilder builder;
+  const auto p = builder.process({"gpu 0", "", 0, -1});
+  const auto host = builder.thread(p, "host", 0), gpu = builder.thread(p, "stream 7", 1);
+  const auto kernel = [&](const char* name, SliceKind kind) {
+    Definition d = named(name, kind, Definition::kNoLayer);
+    d.phase = "kernel";
+    return builder.definition(d);
+  };
+  const auto gemm = kernel("sm90_gemm", SliceKind::Gemm),
+             flash = kernel("flash", SliceKind::Attention);
+  for (std::uint32_t i = 0; i < iterations; ++i) {
+    Definition step = named("ProfilerStep#" + std::to_string(i), SliceKind::Other);
+    step.phase = "user_annotation";
+    builder.slice(host, 1000 * Ps{i}, 1000, builder.definition(step));
+    const bool whole = last_whole || i + 1 < iterations;
+    for (std::uint32_t k = 0; k < gemms - (whole ? 0 : 1); ++k) {
+      builder.slice(gpu, 1000 * Ps{i} + 20 * Ps{k}, 10 + k, gemm);
+    }
+    builder.slice(gpu, 1000 * Ps{i} + 900, 50, flash);
+  }
+  return builder.finish("profile");
+}
+
+/// A prediction of `gemms` matrix products in layers of their own, and two attention kernels.
+Store prediction(std::int32_t gemms) {
+  StoreBuilder builder;
+  const auto t = builder.thread(builder.process({"rank 0", "", 0, 0}), "compute", 0);
+  for (std::int32_t k = 0; k < gemms; ++k) {
+    builder.slice(t, 20 * Ps{k}, 10 + k, builder.definition(named("fc1", SliceKind::Gemm, k)));
+  }
+  for (std::int32_t k = 0; k < 2; ++k) {
+    builder.slice(t, 900 + 50 * Ps{k}, 20,
+                  builder.definition(named("sdpa", SliceKind::Attention, k)));
+  }
+  return builder.finish("prediction");
+}
+
+// 40 products in 40 layers against 40 kernels of one name in each of 3 steps: the n-th is the n-th.
+// Two attention kernels against one are too different, and stand alone: 2 in A, 3 in B.
+TEST(Align, PairsByKindAndOrderWhereNoNameIsShared) {
+  const Store a = prediction(40), b = profile(3, 40);
+  const Alignment found = align(a, b);
+  ASSERT_EQ(found.pairs.size(), 120u);
+  for (const SlicePair& pair : found.pairs) {
+    EXPECT_EQ(pair.by, PairedBy::Order);
+    EXPECT_EQ(a.duration(pair.a), b.duration(pair.b));
+  }
+  EXPECT_EQ(found.only_a.size(), 2u);
+  EXPECT_EQ(found.only_b.size(), 3u);
+  ASSERT_EQ(found.unordered.size(), 1u);
+  EXPECT_EQ(found.unordered[0].kind, SliceKind::Attention);
+  EXPECT_EQ(found.unordered[0].a, 2);
+  EXPECT_EQ(found.unordered[0].b, 1);
+}
+
+// 38 of 40 are within 5 %, and the last two of every step stand alone; 37 are not. Nor are steps
+// that differ among themselves: 40, 40 and 39.
+TEST(Align, PairsByOrderOnlyWhatIsAlmostAsMany) {
+  const Alignment near = align(prediction(38), profile(3, 40));
+  EXPECT_EQ(near.pairs.size(), 114u);
+  EXPECT_EQ(near.only_b.size(), 6u + 3u);
+  const Alignment far = align(prediction(37), profile(3, 40));
+  EXPECT_TRUE(far.pairs.empty());
+  EXPECT_EQ(far.unordered.size(), 2u);
+  const Alignment cut = align(prediction(40), profile(3, 40, false));
+  EXPECT_TRUE(cut.pairs.empty());
+  EXPECT_EQ(cut.unordered.size(), 2u);
+}
+
+// A kind of which some pair by name is not paired by order: what is left over there is other work.
+TEST(Align, LeavesTheRestOfAKindAlone) {
+  const auto run = [](const char* second) {
+    StoreBuilder builder;
+    const auto t = builder.thread(builder.process({"rank 0", "", 0, 0}), "compute", 0);
+    builder.slice(t, 0, 10, builder.definition(named("fc1", SliceKind::Gemm, 0)));
+    builder.slice(t, 20, 10, builder.definition(named(second, SliceKind::Gemm, second[0])));
+    return builder.finish("");
+  };
+  const Alignment found = align(run("a"), run("b"));
+  EXPECT_EQ(found.pairs.size(), 1u);
+  EXPECT_EQ(found.only_a.size(), 1u);
+  EXPECT_EQ(found.only_b.size(), 1u);
+}
+
 // Three all-reduces in B against one in A: two stand alone there.
 TEST(Align, KeepsWhatHasNoCounterpart) {
   const auto with = [](int count) {
