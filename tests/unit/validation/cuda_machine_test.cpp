@@ -344,6 +344,11 @@ TEST(CudaMachine, ObstaclesNameTheOpOrTheMemory) {
   nvme.schedule = Schedule::None, nvme.micro_batch = 2;
   nvme.offload = *find_offload_strategy("zero-infinity-nvme");
   EXPECT_THAT(cuda_obstacle(plan_of(tiny_gpt(), nvme, single_job(4)))->reason, HasSubstr("nvme"));
+  Layout kept;  // an encoding that reads what the last one dropped
+  kept.dp = 2, kept.micro_batch = 2;
+  kept.compression = {.reduced = {CodecKind::Pwq, 1.0, 8, 0}, .feedback = true};
+  EXPECT_THAT(cuda_obstacle(plan_of(tiny_gpt(), kept, tiny_job(4)))->reason,
+              HasSubstr("error feedback"));
   cuda_double::start({.free_bytes = 1000});
   const auto small = cuda_obstacle(tp2());
   ASSERT_TRUE(small && small->short_by);

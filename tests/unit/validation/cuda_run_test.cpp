@@ -149,6 +149,17 @@ TEST(CudaRun, OtherSchedulesHaveTheLossOfOneRank) {
   }
 }
 
+// A product takes the rows of the member whose turn it is: a ring gives the loss of one rank.
+TEST(CudaRun, RingsHaveTheLossOfOneRank) {
+  const Job job = single_job(4);
+  const double exact = true_loss(plan_of(tiny_gpt(), one_rank(), job));
+  for (const TpOverlap ring : {TpOverlap::Ring, TpOverlap::RingBothWays}) {
+    Layout l;
+    l.tp = 2, l.sp = true, l.micro_batch = 2, l.tp_overlap = ring;
+    EXPECT_NEAR(cuda_loss(plan_of(tiny_gpt(), l, job)), exact, kSingle);
+  }
+}
+
 // Streams move in other orders: what the plan orders by events stays ordered.
 TEST(CudaRun, TheOrderOfStreamsDoesNotMatter) {
   Layout l;

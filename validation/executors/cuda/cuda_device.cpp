@@ -56,13 +56,10 @@ void CudaDevice::prepare_streams() {
   for (const auto* list : {&program_.prologue, &program_.body}) {
     for (const Instruction& i : *list) {
       if (i.kind != Kind::Kernel && i.kind != Kind::Copy) continue;
-      const Call& call = machine_.plan().call(i);
-      KernelWork work{call.op, {}, {}, 0, 1, {}, nullptr};
-      for (const View& view : call.reads) work.reads.push_back({nullptr, view});
-      for (const View& view : call.writes) work.writes.push_back({nullptr, view});
+      const KernelWork work = work_without_memory(machine_.plan(), rank_.id, i);
       scratch[i.stream] = std::max(scratch[i.stream], prepare_kernel(work).scratch);
       auto& products = streams_[i.stream].products;
-      if (needs_products(call.op) && !products) products = std::make_unique<cuda::Gemm>();
+      if (needs_products(work.op) && !products) products = std::make_unique<cuda::Gemm>();
     }
   }
   for (std::size_t s = 0; s < streams_.size(); ++s) {

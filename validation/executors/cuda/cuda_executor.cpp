@@ -122,7 +122,7 @@ Infeasible lacks(const Instruction& i, const Plan& plan, const std::string& why)
 }
 
 /// Tries an instruction without memory. The reason if it cannot be run.
-std::optional<Infeasible> try_out(const Plan& plan, const Instruction& i) {
+std::optional<Infeasible> try_out(const Plan& plan, RankId rank, const Instruction& i) {
   if (!is_task(i.kind)) return std::nullopt;
   const Call& call = plan.call(i);
   try {
@@ -136,10 +136,7 @@ std::optional<Infeasible> try_out(const Plan& plan, const Instruction& i) {
         }
       }
     } else if (i.kind == Kind::Kernel || i.kind == Kind::Copy) {
-      KernelWork work{call.op, {}, {}, 0, 1, {}, nullptr};
-      for (const View& view : call.reads) work.reads.push_back({nullptr, view});
-      for (const View& view : call.writes) work.writes.push_back({nullptr, view});
-      prepare_kernel(work);
+      prepare_kernel(work_without_memory(plan, rank, i));
     } else {
       for (const auto* views : {&call.reads, &call.writes}) {
         for (const View& view : *views) {
@@ -199,10 +196,14 @@ std::optional<Infeasible> cuda_obstacle(const Plan& plan) {
   const std::vector<int> gpus = gpus_of(plan, {});
   try {
     homes_of(plan);
-    for (const Program& program : plan.programs) {
+    std::vector<char> tried(plan.programs.size(), 0);  // a rank stands for all of its program
+    for (std::uint32_t r = 0; r < plan.ranks.size(); ++r) {
+      const std::uint32_t id = plan.ranks[r].program.value;
+      if (std::exchange(tried[id], 1) != 0) continue;
+      const Program& program = plan.programs[id];
       for (const auto* list : {&program.prologue, &program.body}) {
         for (const Instruction& i : *list) {
-          if (auto obstacle = try_out(plan, i)) return obstacle;
+          if (auto obstacle = try_out(plan, RankId(r), i)) return obstacle;
         }
       }
     }

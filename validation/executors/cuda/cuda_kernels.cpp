@@ -187,6 +187,7 @@ std::uint8_t* payload_of(const Placed& operand, std::int64_t bytes) {
 }
 
 PreparedKernel encode(const KernelWork& work) {
+  need(work.reads.size() == 1, "error feedback is not run here");
   const std::int64_t t = work.op.dims[0], h = work.op.dims[1];
   const Codec codec = codec_of(work.op);
   const Matrix x = read(work, 0, t, h);
@@ -240,6 +241,15 @@ PreparedKernel prepare_kernel(const KernelWork& work) {
   } catch (const Fault& fault) {
     throw Fault(std::string(to_string(work.op.kind)) + ": " + fault.what());
   }
+}
+
+KernelWork work_without_memory(const Plan& plan, RankId rank, const Instruction& i) {
+  const Call& call = plan.call(i);
+  const Call own = placed(plan, rank, call);
+  KernelWork work{call.op, {}, {}, 0, 1, {}, nullptr};
+  for (const View& view : own.reads) work.reads.push_back({nullptr, view});
+  for (const View& view : own.writes) work.writes.push_back({nullptr, view});
+  return work;
 }
 
 ncclDataType_t collective_type(DType dtype) {

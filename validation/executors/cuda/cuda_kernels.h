@@ -46,6 +46,9 @@ bool needs_products(const Op& op);
 /// so that a plan can be tried before there is memory: then `memory` is null.
 PreparedKernel prepare_kernel(const KernelWork& work);
 
+/// The work of a kernel or copy of `rank`, before there is memory.
+KernelWork work_without_memory(const Plan& plan, RankId rank, const Instruction& i);
+
 /// Likewise for NCCL: elements and format. A view with gaps cannot be sent.
 ncclDataType_t collective_type(DType dtype);
 std::byte* without_gaps(const Placed& operand);
