@@ -21,7 +21,7 @@ bool overlap(const View& a, const View& b) {
   return rows && cols;
 }
 
-Call placed(const Plan& plan, RankId rank, const Call& call) {
+const Call& placed(const Plan& plan, RankId rank, const Call& call, Call& own) {
   const Op& op = call.op;
   if (op.kind != OpKind::Gemm || !op.slot.valid()) return call;
   const CommunicatorId group = plan.communicator(rank, op.slot);
@@ -32,7 +32,7 @@ Call placed(const Plan& plan, RankId rank, const Call& call) {
     view.rows /= n;
     view.offset += at * view.rows * view.ld;
   };
-  Call own = call;
+  own = call;
   block(own.reads[0], op.dims[0] * op.dims[2]);
   block(own.reads[1], op.dims[2] * op.dims[1]);
   block(own.writes[0], op.dims[0] * op.dims[1]);

@@ -270,8 +270,8 @@ struct Plan {
 };
 
 /// `call` with the views that `rank` means: a Gemm of one member's rows names those of all (op.h,
-/// note 20).
-Call placed(const Plan& plan, RankId rank, const Call& call);
+/// note 20). Then `own` holds the answer, else it is `call` itself.
+const Call& placed(const Plan& plan, RankId rank, const Call& call, Call& own);
 
 /// Bytes of all views together.
 Bytes bytes_of(const std::vector<View>& views);

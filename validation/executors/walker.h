@@ -115,7 +115,8 @@ class Walker {
 
   Task<Memory> task(const Instruction& i) const {
     Task<Memory> made{&i, body_, {}, {}};
-    const Call call = placed(plan_, rank_, plan_.call(i));
+    Call own;
+    const Call& call = placed(plan_, rank_, plan_.call(i), own);
     for (const View& view : call.reads) made.reads.push_back(operand(view, i));
     for (const View& view : call.writes) made.writes.push_back(operand(view, i));
     return made;

@@ -3,6 +3,7 @@
 #include <ceres/ceres.h>
 
 #include <algorithm>
+#include <boost/math/tools/minima.hpp>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -81,27 +82,19 @@ Solution solve(std::span<const LinearRun> runs, double start) {
   return {x, summary.final_cost + pull * pull / 2};
 }
 
-// With the best start: of a grid, then by golden section between its neighbours.
+// With the best start: of a grid, then by Brent's method between its neighbours.
 LogFactors solve_with_start(std::span<const LinearRun> runs) {
-  constexpr int kGrid = 16, kSections = 20;
+  constexpr int kGrid = 16, kBits = 20;
   const double step = std::log(kMostStart) / kGrid;
+  const auto cost = [runs](double start) { return solve(runs, start).cost; };
   int best = 0;
-  double least = solve(runs, 0).cost;
+  double least = cost(0);
   for (int i = 1; i <= kGrid; ++i) {
-    const double cost = solve(runs, i * step).cost;
-    if (cost < least) least = cost, best = i;
+    const double here = cost(i * step);
+    if (here < least) least = here, best = i;
   }
-  double low = std::max(0, best - 1) * step, high = std::min(kGrid, best + 1) * step;
-  constexpr double kGolden = 0.6180339887498949;
-  for (int i = 0; i < kSections; ++i) {
-    const double width = kGolden * (high - low), left = high - width, right = low + width;
-    if (solve(runs, left).cost < solve(runs, right).cost) {
-      high = right;
-    } else {
-      low = left;
-    }
-  }
-  return solve(runs, (low + high) / 2).x;
+  const double low = std::max(0, best - 1) * step, high = std::min(kGrid, best + 1) * step;
+  return solve(runs, boost::math::tools::brent_find_minima(cost, low, high, kBits).first).x;
 }
 
 template <class Solve>

@@ -11,7 +11,7 @@
 #include "sim/core/spelling.h"
 #include "strategies/offload/strategies.h"
 #include "tests/support/cuda_double/cuda_double.h"
-#include "tests/unit/strategies/worlds.h"
+#include "tests/unit/validation/real_runs.h"
 #include "validation/executors/cuda/cuda_executor.h"
 #include "validation/executors/cuda/cuda_memory.h"
 
@@ -21,24 +21,17 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-Job single_job(std::int64_t batch) {
-  Job job = tiny_job(batch);
-  job.attention = AttentionKernel::Flash2;
-  job.precision.compute = job.precision.params = job.precision.grads = DType::F32;
-  return job;
-}
-
 Plan tp2() {
   Layout l;
   l.tp = 2;
   l.micro_batch = 2;
-  return plan_of(tiny_gpt(), l, single_job(4));
+  return plan_of(tiny_gpt(), l, single_job(4, AttentionKernel::Flash2));
 }
 
 Plan pp2() {
   Layout l;
   l.pp = 2, l.schedule = Schedule::OneFOneB, l.micro_batch = 1;
-  return plan_of(tiny_gpt(), l, single_job(4));
+  return plan_of(tiny_gpt(), l, single_job(4, AttentionKernel::Flash2));
 }
 
 /// Weights and Adam's states on the host; its step as well.
@@ -47,7 +40,7 @@ Plan offloaded() {
   l.schedule = Schedule::None, l.micro_batch = 2, l.bucket_elements = 300;
   l.offload = *find_offload_strategy("zero-offload");
   l.offload.bucket_elements = 300;
-  return plan_of(tiny_gpt(), l, single_job(4));
+  return plan_of(tiny_gpt(), l, single_job(4, AttentionKernel::Flash2));
 }
 
 CudaOptions quick(double time_out_s = 60) {
@@ -334,7 +327,7 @@ TEST(CudaMachine, ObstaclesNameTheOpOrTheMemory) {
     if (call.op.kind == OpKind::BiasDropoutAdd) call.op.dropout = 0.1f;
   }
   EXPECT_THAT(cuda_obstacle(dropping)->reason, HasSubstr("no kernel here drops out"));
-  Job half = single_job(4);
+  Job half = single_job(4, AttentionKernel::Flash2);
   half.precision.compute = half.precision.params = DType::F16;
   Layout l;
   l.tp = 2, l.micro_batch = 2;
@@ -343,7 +336,9 @@ TEST(CudaMachine, ObstaclesNameTheOpOrTheMemory) {
   Layout nvme;
   nvme.schedule = Schedule::None, nvme.micro_batch = 2;
   nvme.offload = *find_offload_strategy("zero-infinity-nvme");
-  EXPECT_THAT(cuda_obstacle(plan_of(tiny_gpt(), nvme, single_job(4)))->reason, HasSubstr("nvme"));
+  EXPECT_THAT(
+      cuda_obstacle(plan_of(tiny_gpt(), nvme, single_job(4, AttentionKernel::Flash2)))->reason,
+      HasSubstr("nvme"));
   Layout kept;  // an encoding that reads what the last one dropped
   kept.dp = 2, kept.micro_batch = 2;
   kept.compression = {.reduced = {CodecKind::Pwq, 1.0, 8, 0}, .feedback = true};
@@ -357,25 +352,10 @@ TEST(CudaMachine, ObstaclesNameTheOpOrTheMemory) {
 
 // ---- figures ----
 
-struct Order final : EventSink {
-  void op(const OpEvent& e) override {
-    Ps& last = ends[{e.rank.value, e.instruction->stream}];
-    EXPECT_LE(last, e.start);
-    EXPECT_LE(e.start, e.end);
-    last = e.end;
-    ++count;
-  }
-  void flow(RankId, RankId, Bytes, const Route&, Ps, Ps) override {}
-  bool progress(double) override { return go_on; }
-  std::map<std::pair<std::uint32_t, std::uint8_t>, Ps> ends;
-  std::int64_t count = 0;
-  bool go_on = true;
-};
-
 TEST(CudaMachine, TellsEveryTaskOnceInOrderOfItsStream) {
   for (const Plan& plan : {tp2(), pp2()}) {
     cuda_double::start({});
-    Order sink;
+    StreamOrder sink;
     const auto outcome = CudaExecutor(quick()).run(plan, &sink);
     const auto& execution = std::get<Execution>(outcome);
     EXPECT_EQ(sink.count, 2 * plan.tasks_per_body());
@@ -390,7 +370,7 @@ TEST(CudaMachine, TellsEveryTaskOnceInOrderOfItsStream) {
 
 TEST(CudaMachine, IsCancelledByItsWatcherAndGivesAllBack) {
   cuda_double::start({});
-  Order sink;
+  StreamOrder sink;
   sink.go_on = false;
   CudaOptions options = quick();
   options.bodies = 1000;

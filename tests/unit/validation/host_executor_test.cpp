@@ -13,35 +13,10 @@
 #include <thread>
 
 #include "strategies/offload/strategies.h"
-#include "tests/support/interpreter.h"
-#include "tests/unit/strategies/worlds.h"
+#include "tests/unit/validation/real_runs.h"
 
 namespace gputwin::executors {
 namespace {
-
-constexpr int kBodies = 2;
-
-Job single_job(std::int64_t batch, AttentionKernel attention = AttentionKernel::Unfused) {
-  Job job = tiny_job(batch);
-  job.attention = attention;
-  job.precision.compute = job.precision.params = job.precision.grads = DType::F32;
-  return job;
-}
-
-Layout one_rank() {
-  Layout l;
-  l.schedule = Schedule::None;
-  l.micro_batch = 2;
-  return l;
-}
-
-InterpretOptions same_values() {
-  InterpretOptions values;
-  values.generic_constants = true;
-  values.bodies = kBodies;
-  values.adam_epsilon = 1e-2;  // rounding of gradients near 0 does not turn into whole steps
-  return values;
-}
 
 HostOptions quick() {
   HostOptions options;
@@ -60,40 +35,6 @@ double host_loss(const Plan& plan, const HostOptions& options = quick()) {
   EXPECT_TRUE(std::holds_alternative<Execution>(outcome));
   return executor.values().loss;
 }
-
-double true_loss(const Plan& plan) { return interpret(plan, same_values()).loss; }
-
-struct Case {
-  const char* name;
-  Layout layout;
-};
-
-std::vector<Case> layouts() {
-  std::vector<Case> list;
-  const auto add = [&](const char* name, auto change) {
-    Layout l;
-    l.micro_batch = 1;
-    l.bucket_elements = 300;
-    change(l);
-    list.push_back({name, l});
-  };
-  add("tp2", [](Layout& l) { l.tp = 2; });
-  add("tp2 sp", [](Layout& l) { l.tp = 2, l.sp = true; });
-  add("tp2 chunks", [](Layout& l) {
-    l.tp = 2, l.micro_batch = 4;
-    l.chunk_overlap = {.max_chunks = 4, .forward = {2, 2}, .backward = {2, 2}};
-  });
-  add("pp2 1f1b", [](Layout& l) { l.pp = 2, l.schedule = Schedule::OneFOneB; });
-  add("dp2", [](Layout& l) { l.dp = 2; });
-  add("dp2 zero1", [](Layout& l) { l.dp = 2, l.zero = 1; });
-  add("dp2 zero3", [](Layout& l) { l.dp = 2, l.zero = 3; });
-  add("tp2 pp2 dp2", [](Layout& l) { l.tp = l.pp = l.dp = 2; });
-  return list;
-}
-
-// F32 has 24 bits: sums of some hundred terms agree to about 1e-6 of a loss near 3; two steps of
-// Adam carry that on. Limit: 2e-5, and the step itself moves the loss by far more.
-constexpr double kSingle = 2e-5;
 
 TEST(HostRun, LossesAreThoseOfOneRankAndOfTheInterpreter) {
   const std::pair<Transformer, AttentionKernel> models[] = {
@@ -298,19 +239,7 @@ TEST(HostRun, IsCancelledByItsWatcherAndTellsNothingThen) {
 }
 
 TEST(HostRun, TellsEveryTaskOnceInOrderOfItsStream) {
-  struct Order final : EventSink {
-    void op(const OpEvent& e) override {
-      Ps& last = ends[{e.rank.value, e.instruction->stream}];
-      EXPECT_LE(last, e.start);
-      EXPECT_LE(e.start, e.end);
-      last = e.end;
-      ++count;
-    }
-    void flow(RankId, RankId, Bytes, const Route&, Ps, Ps) override {}
-    bool progress(double) override { return true; }
-    std::map<std::pair<std::uint32_t, std::uint8_t>, Ps> ends;
-    std::int64_t count = 0;
-  } sink;
+  StreamOrder sink;
   const Plan plan = plan_of(tiny_gpt(), two_ranks(), single_job(4));
   HostExecutor executor(quick());
   const auto outcome = executor.run(plan, &sink);

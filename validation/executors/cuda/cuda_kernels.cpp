@@ -6,6 +6,7 @@
 #include "sim/core/spelling.h"
 #include "validation/codecs/cuda_codec.h"
 #include "validation/executors/cuda/operands.h"
+#include "validation/executors/host/host_kernels.h"
 
 namespace gputwin::executors {
 
@@ -168,17 +169,6 @@ PreparedKernel optimizer(const KernelWork& work) {
   }};
 }
 
-/// The codec that Encode and Decode name (op.h, note 17).
-Codec codec_of(const Op& op) {
-  Codec codec;
-  codec.kind = static_cast<CodecKind>(op.dims[4]);
-  codec.keep = static_cast<double>(op.dims[2]) / static_cast<double>(op.dims[1]);
-  codec.bits = static_cast<std::int32_t>(op.dims[3]);
-  const std::string unfit = codecs::unfit(codec, op.dims[1]);
-  need(unfit.empty(), "a codec that cannot code its rows: " + unfit);
-  return codec;
-}
-
 std::uint8_t* payload_of(const Placed& operand, std::int64_t bytes) {
   need(
       operand.view.dtype == DType::U8 && operand.view.elements() == bytes && is_dense(operand.view),
@@ -244,11 +234,11 @@ PreparedKernel prepare_kernel(const KernelWork& work) {
 }
 
 KernelWork work_without_memory(const Plan& plan, RankId rank, const Instruction& i) {
-  const Call& call = plan.call(i);
-  const Call own = placed(plan, rank, call);
-  KernelWork work{call.op, {}, {}, 0, 1, {}, nullptr};
-  for (const View& view : own.reads) work.reads.push_back({nullptr, view});
-  for (const View& view : own.writes) work.writes.push_back({nullptr, view});
+  Call own;
+  const Call& call = placed(plan, rank, plan.call(i), own);
+  KernelWork work{plan.call(i).op, {}, {}, 0, 1, {}, nullptr};
+  for (const View& view : call.reads) work.reads.push_back({nullptr, view});
+  for (const View& view : call.writes) work.writes.push_back({nullptr, view});
   return work;
 }
 

@@ -166,17 +166,6 @@ void flash_backward(const Op& op, const HostTask& task) {
   dv.store_back();
 }
 
-/// The codec that Encode and Decode name (op.h, note 17).
-Codec codec_of(const Op& op) {
-  Codec codec;
-  codec.kind = static_cast<CodecKind>(op.dims[4]);
-  codec.keep = static_cast<double>(op.dims[2]) / static_cast<double>(op.dims[1]);
-  codec.bits = static_cast<std::int32_t>(op.dims[3]);
-  const std::string unfit = codecs::unfit(codec, op.dims[1]);
-  need(unfit.empty(), "a codec that cannot code its rows: " + unfit);
-  return codec;
-}
-
 std::span<std::uint8_t> payload_of(const HostOperand& operand, std::int64_t bytes) {
   need(operand.view.dtype == DType::U8 && operand.view.elements() == bytes,
        "a payload has the bytes that its codec makes");
@@ -325,6 +314,16 @@ void by_definition(const interpreted::World& world, const interpreted::RankState
 }
 
 }  // namespace
+
+Codec codec_of(const Op& op) {
+  Codec codec;
+  codec.kind = static_cast<CodecKind>(op.dims[4]);
+  codec.keep = static_cast<double>(op.dims[2]) / static_cast<double>(op.dims[1]);
+  codec.bits = static_cast<std::int32_t>(op.dims[3]);
+  const std::string unfit = codecs::unfit(codec, op.dims[1]);
+  need(unfit.empty(), "a codec that cannot code its rows: " + unfit);
+  return codec;
+}
 
 void run_kernel(const interpreted::World& world, const interpreted::RankState& rank,
                 const HostTask& task) {

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "sim/core/codec.h"
 #include "validation/executors/host/host_memory.h"
 #include "validation/executors/interpreter/interpreter_state.h"
 
@@ -17,6 +18,10 @@ void run_kernel(const interpreted::World& world, const interpreted::RankState& r
 
 /// Runs a collective on the parts of all members, in member order. Sums run in that order, in F32.
 void run_collective(const Plan& plan, const std::vector<const HostTask*>& members);
+
+/// The codec that Encode and Decode name (op.h, note 17). Throws Fault where it cannot code its
+/// rows.
+Codec codec_of(const Op& op);
 
 /// What a message moves.
 void move_values(const HostOperand& from, const HostOperand& to);

@@ -250,7 +250,8 @@ class Machine {
     return {found->second, view};
   }
   void resolve(RankState& rank, Item& item) {
-    const Call call = placed(world_.plan, rank.id, world_.plan.call(item.instruction));
+    Call own;
+    const Call& call = placed(world_.plan, rank.id, world_.plan.call(item.instruction), own);
     for (const View& view : call.reads) item.reads.push_back(operand(rank, item.instruction, view));
     for (const View& view : call.writes)
       item.writes.push_back(operand(rank, item.instruction, view));
