@@ -1,12 +1,14 @@
 #include "hwmodels/calibrate/processor_fit.h"
 
 #include <algorithm>
+#include <boost/math/tools/minima.hpp>
 #include <cmath>
 #include <functional>
 #include <map>
 
 #include "sim/core/error.h"
 #include "sim/core/median.h"
+#include "sim/core/spelling.h"
 
 namespace gputwin {
 
@@ -43,6 +45,7 @@ struct ProductRow {
 struct CurveRow {
   double size = 0, time = 0;
   bool test = false;
+  double rows = 0;  // of softmax
 };
 
 struct Rows {
@@ -73,7 +76,9 @@ void read_curve_rows(const CsvTable& t, const char* name, const char* size, cons
   for (std::size_t r = 0; r < t.rows(); ++r) {
     const std::string& key = t.text(r, name);
     into[key].push_back({positive(t, r, size), positive(t, r, "time_us") * 1e-6,
-                         kept_out(key + t.text(r, size) + t.text(r, "cols"))});
+                         kept_out(key + t.text(r, size) + t.text(r, "cols")), 0.0});
+    const auto kind = from_string<OpKind>(key.substr(0, key.find('.')));
+    if (kind && works_by_row(*kind)) into[key].back().rows = positive(t, r, "rows");
     rows.table_of[std::string(group) + "/" + key] = file_name(t);
   }
 }
@@ -181,22 +186,50 @@ std::optional<FamilyFit> fit_product(const std::string& name, const std::vector<
   return fit;
 }
 
-FamilyFit fit_curve(const std::string& group, const std::string& name,
-                    const std::vector<CurveRow>& rows) {
+double operator_time(const OperatorModel& model, const CurveRow& row) {
+  return model.row.value * row.rows + model.curve.at(row.size);
+}
+
+OperatorModel with_row_time(const std::vector<CurveRow>& rows, double row_s) {
   std::vector<double> size, time;
   for (const CurveRow& row : rows) {
-    if (row.test && rows.size() > kFewestProducts) continue;
     size.push_back(row.size);
-    time.push_back(row.time);
+    time.push_back(row.time - row_s * row.rows);
   }
-  if (size.empty()) {  // every row was kept out
-    size.push_back(rows.front().size);
-    time.push_back(rows.front().time);
+  return {Seconds(row_s), median_curve(size, time)};
+}
+
+// The time of a row under which the curve misses its own points least.
+OperatorModel operator_of(const std::vector<CurveRow>& rows) {
+  constexpr double kMost = 0.95;  // of the shortest time of a row: the curve stays positive
+  constexpr int kBits = 16;
+  double most = rows.front().rows > 0 ? 1.0 : 0.0;
+  for (const CurveRow& row : rows) {
+    if (most > 0) most = std::min(most, kMost * row.time / row.rows);
   }
-  const SizeCurve curve = median_curve(size, time);
+  if (most <= 0) return with_row_time(rows, 0.0);
+  const auto miss = [&](double row_s) {
+    const OperatorModel model = with_row_time(rows, row_s);
+    double sum = 0;
+    for (const CurveRow& row : rows)
+      sum += std::abs(std::log(operator_time(model, row) / row.time));
+    return sum;
+  };
+  return with_row_time(rows, boost::math::tools::brent_find_minima(miss, 0.0, most, kBits).first);
+}
+
+FamilyFit fit_curve(const std::string& group, const std::string& name,
+                    const std::vector<CurveRow>& rows) {
+  std::vector<CurveRow> used;
+  for (const CurveRow& row : rows) {
+    if (!row.test || rows.size() <= kFewestProducts) used.push_back(row);
+  }
+  if (used.empty()) used.push_back(rows.front());  // every row was kept out
+  const OperatorModel model = operator_of(used);
+  const SizeCurve& curve = model.curve;
   std::vector<double> inside, outside, time_us;
   for (const CurveRow& row : rows) {
-    (row.test ? outside : inside).push_back(std::log(curve.at(row.size) / row.time));
+    (row.test ? outside : inside).push_back(std::log(operator_time(model, row) / row.time));
   }
   for (const double t : curve.value) time_us.push_back(rounded(t * 1e6));
   FamilyFit fit;
@@ -204,6 +237,9 @@ FamilyFit fit_curve(const std::string& group, const std::string& name,
   fit.measured = true;
   const std::string at = "/processor/" + group + "/" + name;
   fit.numbers = {{at + "/bytes", curve.size, true}, {at + "/time_us", time_us, true}};
+  if (model.row.value > 0) {
+    fit.numbers.push_back({at + "/row_ns", {rounded(model.row.value * 1e9)}});
+  }
   fit.inside = fit_errors(inside);
   fit.outside = fit_errors(outside);
   char range[80];

@@ -16,7 +16,6 @@ namespace {
 // 80 % of the operations of three plans lay within these factors (validation/probes/README.md).
 constexpr double kLow = 0.8, kHigh = 1.3;
 constexpr const char* kPlainCopy = "add";
-constexpr double kWakeUps = 2.0;  // of a stream that works for another: to begin, and to hand back
 
 SizeCurve read_curve(ConstantsFile& file, const std::string& at, const char* size,
                      const char* value, double unit, double size_unit = 1.0) {
@@ -45,6 +44,16 @@ ProductModel read_product(ConstantsFile& file, const std::string& at) {
   return p;
 }
 
+std::map<std::string, OperatorModel> read_operators(ConstantsFile& file, const std::string& at) {
+  std::map<std::string, OperatorModel> operators;
+  for (const std::string& name : file.keys(at)) {
+    OperatorModel& model = operators[name];
+    model.row = Seconds(file.number_or(at + "/" + name + "/row_ns", 0.0) * 1e-9);
+    model.curve = read_curve(file, at + "/" + name, "bytes", "time_us", 1e-6);
+  }
+  return operators;
+}
+
 std::map<std::string, SizeCurve> read_curves(ConstantsFile& file, const std::string& at) {
   std::map<std::string, SizeCurve> curves;
   for (const std::string& name : file.keys(at)) {
@@ -53,16 +62,18 @@ std::map<std::string, SizeCurve> read_curves(ConstantsFile& file, const std::str
   return curves;
 }
 
-const SizeCurve* find(const std::map<std::string, SizeCurve>& curves, const std::string& key) {
-  const auto found = curves.find(key);
-  return found == curves.end() ? nullptr : &found->second;
+template <class Model>
+const Model* find(const std::map<std::string, Model>& models, const std::string& key) {
+  const auto found = models.find(key);
+  return found == models.end() ? nullptr : &found->second;
 }
 
-// A kind is computed alike under most of its flags: its first curve stands in for another.
-const SizeCurve* nearest(const std::map<std::string, SizeCurve>& curves, const std::string& key) {
+// A kind is computed alike under most of its flags: its first model stands in for another.
+const OperatorModel* nearest(const std::map<std::string, OperatorModel>& models,
+                             const std::string& key) {
   const std::string kind = key.substr(0, key.find('.'));
-  const auto found = curves.lower_bound(kind);
-  const bool same = found != curves.end() && found->first.substr(0, found->first.find('.')) == kind;
+  const auto found = models.lower_bound(kind);
+  const bool same = found != models.end() && found->first.substr(0, found->first.find('.')) == kind;
   return same ? &found->second : nullptr;
 }
 
@@ -127,6 +138,14 @@ double SizeCurve::at(double at) const {
   return value[i - 1] * std::pow(value[i] / value[i - 1], share);
 }
 
+bool works_by_row(OpKind kind) {
+  return kind == OpKind::SoftmaxForward || kind == OpKind::SoftmaxBackward;
+}
+
+double operator_rows(const Op& op) {
+  return works_by_row(op.kind) ? static_cast<double>(op.dims[0] * op.dims[1] * op.dims[2]) : 0.0;
+}
+
 bool is_product(OpKind kind) { return kind == OpKind::Gemm || is_attention_gemm(kind); }
 
 std::string operator_key(const Op& op) {
@@ -183,7 +202,7 @@ Processor read_processor(ConstantsFile& file) {
   for (const std::string& name : file.keys(at + "products")) {
     p.products[name] = read_product(file, at + "products/" + name);
   }
-  p.operators = read_curves(file, at + "operators");
+  p.operators = read_operators(file, at + "operators");
   p.collectives = read_curves(file, at + "collectives");
   p.copies = read_curves(file, at + "copies");
   p.loaded_products = file.number(at + "loaded/products");
@@ -202,19 +221,20 @@ Cost processor_kernel(const Processor& p, const NodeType& node, const Op& op, By
   const auto bytes = static_cast<double>(moved_bytes(op, read, written).value);
   const std::string key = operator_key(op);
   Cost cost = base_cost();
-  const SizeCurve* curve = find(p.operators, key);
-  if (curve == nullptr) curve = nearest(p.operators, key);
-  cost.extrapolated = curve == nullptr;
-  if (curve == nullptr) curve = find(p.operators, kPlainCopy);
-  if (curve == nullptr) {
+  const OperatorModel* model = find(p.operators, key);
+  if (model == nullptr) model = nearest(p.operators, key);
+  cost.extrapolated = model == nullptr;
+  if (model == nullptr) model = find(p.operators, kPlainCopy);
+  if (model == nullptr) {
     throw InputError("/processor/operators", "", key, "has no curve",
                      "measure it: gputwin probes run, then gputwin calibrate");
   }
-  const Seconds work(curve->at(bytes) * load(p, node, p.loaded_operators));
+  const Seconds alone = model->row * operator_rows(op) + Seconds(model->curve.at(bytes));
+  const Seconds work = alone * load(p, node, p.loaded_operators);
   cost.time = p.issue + work;
   cost.terms[static_cast<std::size_t>(Term::StartUp)] = p.issue;
   cost.terms[static_cast<std::size_t>(Term::Memory)] = work;
-  cost.model = "host operator: measured curve by bytes moved";
+  cost.model = "host operator: rows x t1 + measured curve by bytes moved";
   cost.op_class = op.kind == OpKind::CpuAdam ? "host_optimizer" : "memory_bound";
   return cost;
 }
@@ -235,8 +255,8 @@ Cost processor_copy(const Processor& p, const NodeType& node, CopyKind kind, Byt
       kind == CopyKind::DeviceToDevice || link.value <= 0 ? 0.0 : size / link.value;
   const double work = curve->at(size) * load(p, node, p.loaded_operators);
   Cost cost = base_cost();
-  const Seconds start_up = p.wake * kWakeUps + Seconds(start);
-  cost.time = p.wake * kWakeUps + Seconds(std::max(work, start + governed));
+  const Seconds start_up = p.wake_ups() + Seconds(start);
+  cost.time = p.wake_ups() + Seconds(std::max(work, start + governed));
   cost.terms[static_cast<std::size_t>(Term::StartUp)] = start_up;
   cost.terms[static_cast<std::size_t>(Term::Bandwidth)] = cost.time - start_up;
   cost.model = "host copy: max(measured curve, start-up + bytes / link)";
@@ -266,7 +286,7 @@ CollectiveSchedule processor_collective(const Processor& p, const NodeType& node
   const double link = node.pcie.per_gpu.value * node.pcie.efficiency;
   const double governed = link > 0 ? load / link : 0.0;
   const double work = curve->at(size) * ranks_per_core(p, node);
-  schedule.latency = p.wake * kWakeUps + Seconds(std::max(curve->value.front(), work - governed));
+  schedule.latency = p.wake_ups() + Seconds(std::max(curve->value.front(), work - governed));
   schedule.sm_share = 1.0;
   const bool message = kind == OpKind::SendTo || kind == OpKind::RecvFrom;
   const std::int32_t edges = message ? 1 : members;

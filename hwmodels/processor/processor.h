@@ -2,7 +2,8 @@
 // those of the executor, links memory behind a governor that may slow them.
 //
 //   product    t = f (batch (t0 + flops / R + bytes(A, B) / P + bytes(C) / W))      f by flops
-//   operator   t by bytes read and written, one curve for each kind of kernel
+//   operator   t = rows t1 + curve(bytes read and written), constants of each kind of kernel; rows
+//              count for softmax, whose exponentials and sums start anew for each
 //   collective max(curve(bytes), t0 + ring bytes / link), message and copy alike
 //
 // R is what the matrix library sustains once operands are packed, P packs them, W writes results
@@ -56,16 +57,24 @@ struct ProductShape {
   bool accumulate = false;
 };
 
+/// Constants of a kind of kernel that is no product; see above.
+struct OperatorModel {
+  Seconds row{};
+  SizeCurve curve;
+};
+
 struct Processor {
   std::int32_t cores = 1;
-  std::map<std::string, ProductModel> products;  // "gemm_nt": A as it is, B transposed
-  std::map<std::string, SizeCurve> operators;    // seconds by bytes; by operator_key
-  std::map<std::string, SizeCurve> collectives;  // seconds by bytes; by kind, and "message"
-  std::map<std::string, SizeCurve> copies;       // seconds by bytes; by kind of copy
+  std::map<std::string, ProductModel> products;    // "gemm_nt": A as it is, B transposed
+  std::map<std::string, OperatorModel> operators;  // by operator_key
+  std::map<std::string, SizeCurve> collectives;    // seconds by bytes; by kind, and "message"
+  std::map<std::string, SizeCurve> copies;         // seconds by bytes; by kind of copy
   double loaded_products = 1.0, loaded_operators = 1.0;
   double shared_core = 1.0;  // of kernels whose rank also runs a collective on the same core
   Seconds issue{};           // least time between two tasks of a stream
   Seconds wake{};            // until a stream that waited for another one runs again
+  /// Of a stream that works for another: to begin, and to hand back.
+  Seconds wake_ups() const { return wake * 2.0; }
   BytesPerSecond file_read{}, file_write{};  // stand in for the drive of a node that names none
 };
 
@@ -75,6 +84,9 @@ Processor read_processor(ConstantsFile& file);
 /// Name of the curve or constants of a kernel: its kind, and what else decides how it is computed.
 std::string operator_key(const Op& op);
 bool is_product(OpKind kind);
+bool works_by_row(OpKind kind);
+/// Rows of a softmax, b a s; of other kinds 0.
+double operator_rows(const Op& op);
 ProductShape host_product(const Op& op);
 
 /// Seconds of a product without its factor by size.

@@ -41,8 +41,10 @@ void add_product(const Op& op, double seconds, TableLines& lines) {
 
 void add_operator(const Call& call, double seconds, TableLines& lines) {
   const View& view = call.writes.empty() ? call.reads.at(0) : call.writes[0];
+  const double rows = operator_rows(call.op);
   lines["operators"].push_back(
-      fmt::format("{},{},{},{},{},{}", kDevice, operator_key(call.op), view.rows, view.cols,
+      fmt::format("{},{},{},{},{},{}", kDevice, operator_key(call.op),
+                  rows > 0 ? rows : static_cast<double>(view.rows), view.cols,
                   moved_bytes(call.op, bytes_of(call.reads), bytes_of(call.writes)).value,
                   microseconds(seconds)));
 }
@@ -95,12 +97,38 @@ std::vector<HostJob> layer_jobs(bool quick) {
     std::int64_t hidden, heads, sequence, micro_batch, vocab;
   };
   const std::vector<Size> few{{64, 4, 32, 2, 128}, {160, 5, 80, 1, 320}};
-  const std::vector<Size> many{
-      {64, 4, 32, 1, 128},   {64, 2, 64, 2, 256},   {96, 3, 48, 4, 192},   {128, 4, 32, 2, 512},
-      {128, 8, 96, 2, 256},  {160, 5, 80, 1, 320},  {192, 6, 128, 2, 384}, {192, 3, 48, 1, 768},
-      {224, 7, 64, 4, 448},  {256, 4, 96, 1, 512},  {288, 9, 64, 2, 576},  {320, 5, 160, 1, 640},
-      {320, 10, 48, 2, 640}, {384, 6, 128, 2, 768}, {384, 12, 64, 1, 512}, {448, 7, 96, 2, 896},
-      {512, 8, 64, 1, 1024}, {512, 16, 160, 1, 512}};
+  const std::vector<Size> many{{64, 4, 32, 1, 128},
+                               {64, 2, 64, 2, 256},
+                               {96, 3, 48, 4, 192},
+                               {128, 4, 32, 2, 512},
+                               {128, 8, 96, 2, 256},
+                               {160, 5, 80, 1, 320},
+                               {192, 6, 128, 2, 384},
+                               {192, 3, 48, 1, 768},
+                               {224, 7, 64, 4, 448},
+                               {256, 4, 96, 1, 512},
+                               {288, 9, 64, 2, 576},
+                               {320, 5, 160, 1, 640},
+                               {320, 10, 48, 2, 640},
+                               {384, 6, 128, 2, 768},
+                               {384, 12, 64, 1, 512},
+                               {448, 7, 96, 2, 896},
+                               {512, 8, 64, 1, 1024},
+                               {512, 16, 160, 1, 512},
+                               // heads and sequences that fill no vector
+                               {80, 4, 36, 3, 208},
+                               {120, 5, 52, 2, 328},
+                               {144, 4, 100, 1, 272},
+                               {176, 4, 60, 3, 400},
+                               {200, 5, 88, 2, 304},
+                               {264, 6, 76, 1, 456},
+                               {312, 13, 44, 2, 616},
+                               {352, 8, 116, 1, 344},
+                               // many samples of little width
+                               {96, 4, 128, 6, 320},
+                               {176, 8, 104, 5, 360},
+                               {272, 8, 96, 4, 480},
+                               {128, 4, 64, 8, 256}};
   std::vector<HostJob> jobs;
   for (const Size& s : quick ? few : many) {
     HostJob job;

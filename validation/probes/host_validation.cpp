@@ -43,13 +43,16 @@ class Events final : public EventSink {
   HostRun run;
 };
 
-/// Calls without the time that their stream needs between two tasks: the model counts it with
-/// kernels, the executor's clock does not.
+/// Calls without the time that their stream needs between two tasks, or to wake up for a copy: the
+/// model counts it with them, the executor's clock does not.
 std::vector<double> without_gaps(const HostPlan& made, std::vector<double> calls_s) {
   const auto& processor = made.costs.device(DeviceKindId(0)).processor;
   const double gap = processor ? processor->issue.value : 0.0;
+  const double wake = processor ? processor->wake_ups().value : 0.0;
   for (std::size_t c = 0; c < calls_s.size(); ++c) {
-    if (made.plan.calls[c].op.kind < OpKind::AllReduce) calls_s[c] -= gap;
+    const OpKind kind = made.plan.calls[c].op.kind;
+    if (kind < OpKind::AllReduce) calls_s[c] -= gap;
+    if (kind == OpKind::CopyBytes) calls_s[c] -= wake;
   }
   return calls_s;
 }

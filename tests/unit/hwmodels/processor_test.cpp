@@ -18,7 +18,7 @@ struct World {
     processor.cores = 2;
     processor.products["gemm_nt"] = {
         Seconds(1e-6), FlopsPerSecond(1e9), BytesPerSecond(4e9), BytesPerSecond(8e9), {}};
-    processor.operators["add"] = {{1000, 100000}, {1e-6, 100e-6}};
+    processor.operators["add"] = {{}, {{1000, 100000}, {1e-6, 100e-6}}};
     processor.collectives["all_reduce"] = {{1000, 1000000}, {10e-6, 1000e-6}};
     processor.copies["h2d"] = {{1000, 1000000}, {5e-6, 500e-6}};
     processor.wake = Seconds(3e-6);
@@ -83,6 +83,18 @@ TEST(HostKernel, RanksShareCores) {
   EXPECT_NEAR(time(1), 10e-6, 1e-12);
   EXPECT_NEAR(time(2), 11e-6, 1e-12);
   EXPECT_NEAR(time(4), 22e-6, 1e-12);
+}
+
+// 2 x 3 x 5 rows of 100 ns beside the curve's 10 us for 10,000 bytes.
+TEST(HostKernel, SoftmaxPaysForItsRows) {
+  World w;
+  w.node.gpus = 1;
+  w.processor.operators["softmax_forward.full"] = {Seconds(100e-9), {{1000, 100000}, {1e-6, 1e-4}}};
+  Op op;
+  op.kind = OpKind::SoftmaxForward;
+  op.dims = {2, 3, 5, 7};
+  EXPECT_NEAR(processor_kernel(w.processor, w.node, op, Bytes(5000), Bytes(5000)).time.value, 13e-6,
+              1e-12);
 }
 
 TEST(HostKernel, AKindThatWasNotMeasuredIsMarked) {

@@ -20,8 +20,10 @@ std::int64_t stays(const Buffer& buffer, const Program& program) {
 struct Session {
   Session(const Plan& given, const HostOptions& asked)
       : plan(given), options(asked), world(interpreted::initial_world(plan, options.values)) {
+    const std::vector<int> usable = usable_cores();
     for (const interpreted::RankState& rank : world.ranks) {
-      devices.push_back(std::make_unique<HostDevice>(machine, rank.id));
+      cores.push_back(cores_of(cores.size(), world.ranks.size(), usable));
+      devices.push_back(std::make_unique<HostDevice>(machine, rank.id, cores.back()));
       streams += devices.back()->threads();
       walkers.push_back(std::make_unique<HostWalker>(plan, rank.id, *devices.back()));
       write_initial_values(rank, plan, walkers.back()->live(),
@@ -35,6 +37,7 @@ struct Session {
   const HostOptions options;
   interpreted::World world;
   HostMachine machine{world, options};
+  std::vector<CoreSet> cores;  // of each rank
   std::vector<std::unique_ptr<HostDevice>> devices;
   std::vector<std::unique_ptr<HostWalker>> walkers;
   std::size_t streams = 0;
@@ -45,8 +48,10 @@ struct Session {
 bool walk_all(Session& session) {
   std::vector<std::thread> hosts;
   HostMachine& machine = session.machine;
-  for (auto& walker : session.walkers) {
-    hosts.emplace_back([&machine, &walker, bodies = session.options.bodies] {
+  for (std::size_t rank = 0; rank < session.walkers.size(); ++rank) {
+    hosts.emplace_back([&machine, &walker = session.walkers[rank], &cores = session.cores[rank],
+                        bodies = session.options.bodies] {
+      stay_on(cores.others);
       try {
         walker->run(bodies);
       } catch (const Stopped&) {

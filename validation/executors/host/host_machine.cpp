@@ -255,16 +255,18 @@ void HostMachine::record(const Ran& ran) {
   ran_.push_back(ran);
 }
 
-HostDevice::HostDevice(HostMachine& machine, RankId rank)
+HostDevice::HostDevice(HostMachine& machine, RankId rank, const CoreSet& cores)
     : machine_(machine),
       rank_(rank),
+      cores_(cores),
       host_(machine.add_actor(rank, std::nullopt)),
       pool_(machine.options().poison) {
   const std::size_t count = machine.plan().program_of(rank).streams.size();
   for (std::size_t s = 0; s < count; ++s) {
     HostMachine::Actor& actor = machine.add_actor(rank, static_cast<std::uint8_t>(s));
     Stream& stream = streams_.emplace_back();
-    stream.worker = std::thread([this, &stream, &actor] { serve(stream, actor); });
+    const std::vector<int>& on = s == 0 ? cores_.compute : cores_.others;
+    stream.worker = std::thread([this, &stream, &actor, &on] { serve(stream, actor, on); });
   }
 }
 
@@ -279,7 +281,8 @@ HostDevice::~HostDevice() {
   for (Stream& stream : streams_) stream.worker.join();
 }
 
-void HostDevice::serve(Stream& stream, HostMachine::Actor& actor) {
+void HostDevice::serve(Stream& stream, HostMachine::Actor& actor, const std::vector<int>& cores) {
+  stay_on(cores);
   try {
     for (;;) {
       auto held = machine_.lock();

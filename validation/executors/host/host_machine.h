@@ -16,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "validation/executors/host/core_sets.h"
 #include "validation/executors/host/host_kernels.h"
 #include "validation/executors/real_run.h"
 
@@ -149,7 +150,7 @@ class HostDevice {
   using Event = std::shared_ptr<HostMachine::Signal>;
   using Memory = HostMemory;
 
-  HostDevice(HostMachine& machine, RankId rank);
+  HostDevice(HostMachine& machine, RankId rank, const CoreSet& cores);
   ~HostDevice();  // closes, and joins the streams' threads
   HostDevice(const HostDevice&) = delete;
   HostDevice& operator=(const HostDevice&) = delete;
@@ -179,10 +180,11 @@ class HostDevice {
   void run_task(std::uint8_t stream, HostMachine::Actor& actor, int body,
                 const std::vector<const Instruction*>& instructions,
                 const std::function<void()>& work);
-  void serve(Stream& stream, HostMachine::Actor& actor);
+  void serve(Stream& stream, HostMachine::Actor& actor, const std::vector<int>& cores);
 
   HostMachine& machine_;
   RankId rank_;
+  CoreSet cores_;
   HostMachine::Actor& host_;
   MemoryPool pool_;
   bool closing_ = false;

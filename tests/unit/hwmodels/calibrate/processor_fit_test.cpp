@@ -70,6 +70,25 @@ TEST_F(ProcessorFit, CurvesAreMediansBySize) {
   EXPECT_THAT(curve.value, testing::ElementsAre(testing::DoubleEq(2e-6), testing::DoubleEq(8e-6)));
 }
 
+// World: 100 ns a row and 0.5 ns an element of 12 bytes, sizes alike in bytes but not in rows.
+TEST_F(ProcessorFit, RowsOfASoftmaxCostBesidesTheirBytes) {
+  std::string text = "gpu,op,rows,cols,bytes,time_us\n";
+  for (const int rows : {64, 128, 256, 512, 1024}) {
+    for (const int cols : {32, 64, 128}) {
+      text += "host,softmax_forward.causal," + std::to_string(rows) + "," + std::to_string(cols) +
+              "," + std::to_string(12 * rows * cols) + "," +
+              std::to_string(rows * (0.1 + 0.0005 * cols)) + "\n";
+    }
+  }
+  const std::vector<CsvTable> tables{table("operators.csv", text)};
+  const std::vector<FamilyFit> fits = fit_processor(tables);
+  ASSERT_EQ(fits.size(), 1u);
+  EXPECT_EQ(fits[0].numbers[2].pointer, "/processor/operators/softmax_forward.causal/row_ns");
+  // Half-octaves of bytes hold one or two shapes each, so the curve can take a tenth of it.
+  EXPECT_NEAR(fits[0].numbers[2].values[0], 100, 15);
+  EXPECT_LT(fits[0].inside.mean, 0.02);
+}
+
 TEST_F(ProcessorFit, GivesADeviceThatLoadsUnderItsOwnName) {
   const std::vector<CsvTable> tables{
       table("products.csv", products()),
@@ -87,7 +106,7 @@ TEST_F(ProcessorFit, GivesADeviceThatLoadsUnderItsOwnName) {
   const Device device = load_device(made);
   EXPECT_EQ(device.name, "mine");
   EXPECT_EQ(device.processor->cores, 8);
-  EXPECT_DOUBLE_EQ(device.processor->operators.at("add").at(3072), 1.5e-6);
+  EXPECT_DOUBLE_EQ(device.processor->operators.at("add").curve.at(3072), 1.5e-6);
   EXPECT_DOUBLE_EQ(device.processor->collectives.at("all_reduce").at(1024), 30e-6);
 }
 
