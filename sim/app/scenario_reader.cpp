@@ -127,12 +127,13 @@ std::vector<std::int32_t> read_recompute_layers(const Json& layout) {
 }
 
 std::uint8_t read_recompute_modules(const Json& layout) {
-  constexpr std::array<std::pair<std::string_view, std::uint8_t>, 5> kModules{
+  constexpr std::array<std::pair<std::string_view, std::uint8_t>, 6> kModules{
       {{"mla_up_proj", kRecomputeMlaUp},
        {"moe_act", kRecomputeMoeActivation},
        {"norms", kRecomputeNorms},
        {"mlp", kRecomputeMlp},
-       {"moe", kRecomputeMoe}}};
+       {"moe", kRecomputeMoe},
+       {"ops", kRecomputeOps}}};
   std::uint8_t modules = 0;
   for (const Json& word : layout.value("recompute_modules", Json::array())) {
     for (const auto& [name, bit] : kModules) {

@@ -71,7 +71,8 @@ enum : std::uint8_t {
   kRecomputeMoeActivation = 2,  // the experts' activation function
   kRecomputeNorms = 4,          // the two norms of a layer
   kRecomputeMlp = 8,            // the MLP of a layer without experts, or its shared experts
-  kRecomputeMoe = 16            // everything between dispatch and combination
+  kRecomputeMoe = 16,           // everything between dispatch and combination
+  kRecomputeOps = 32            // torchtitan's choice by operator: passes/recompute.h
 };
 
 /// How context-parallel ranks exchange keys and values: gathered before the attention kernel,

@@ -210,6 +210,7 @@ Operands narrow_operands(StageBuilder& b, const LinearLayer& layer, const View& 
 
 // The input of all tokens as the weight gradient reads it; `gathered` is all of what was kept.
 View whole_input(StageBuilder& b, const std::string& name, const View& gathered) {
+  if (gathers_wide(b)) return quantize(b, name + "_again", gathered, {.rows = false}).cols;
   const bool flipped = is_narrow(b) && b.layout.sp && transposes_copies(b);
   return flipped ? transposed_copy(b, name + "_input", gathered) : gathered;
 }
@@ -221,6 +222,14 @@ void column_parallel_forward(StageBuilder& b, const LinearLayer& layer, const Vi
   state.input = x;
   if (!is_narrow(b)) {
     const View full = gathered_linear(b, layer.name, x, b.weight(layer.weight).value, bias, y);
+    adapter_forward(b, layer, full, y, state);
+    return;
+  }
+  if (gathers_wide(b)) {
+    const View full = b.gathered(layer.name, x);
+    const NarrowCopies copies =
+        quantize(b, std::string(layer.name) + "_input", full, {.cols = false});
+    b.linear(layer.name, copies.rows, forward_weight(b, layer.weight), bias, y);
     adapter_forward(b, layer, full, y, state);
     return;
   }
@@ -296,7 +305,8 @@ View column_parallel_backward(StageBuilder& b, const LinearLayer& layer, const V
   // The gathered input was not kept: sequence parallelism gathers it again for the weight gradient.
   View kept;
   if (train || has_adapter(b, layer)) {
-    kept = b.gathered(name + "_input", narrow && train ? state.copy : state.input);
+    const bool of_copy = narrow && train && !gathers_wide(b);
+    kept = b.gathered(name + "_input", of_copy ? state.copy : state.input);
   }
   const auto weight_grads = [&] {
     if (train) {
@@ -333,7 +343,11 @@ View row_parallel_backward(StageBuilder& b, const LinearLayer& layer, const View
   const bool narrow = is_narrow(b), train = b.trains(layer.weight);
   const View dx = b.temporary(name + "_input_grad", b.sizes.tokens, state.input.cols);
   View full, cols;
-  if (narrow) {
+  if (gathers_wide(b)) {
+    const NarrowCopies copies = quantize(b, name + "_grad", b.gathered(name, dy), {.cols = train});
+    full = copies.rows, cols = copies.cols;
+    b.linear_input_grad(name, full, backward_weight(b, layer.weight), dx, transposes_copies(b));
+  } else if (narrow) {
     const NarrowCopies copies =
         quantize(b, name + "_grad", dy, {.cols = train, .shard = b.layout.sp});
     full = gathered_input_grad(b, name, copies.rows, backward_weight(b, layer.weight), dx,

@@ -99,6 +99,10 @@ View quantize_weight(StageBuilder& b, Role role, bool rows) {
 
 bool is_narrow(const StageBuilder& b) { return b.layer() >= 0 && bits(b.sizes.gemm) < 16; }
 
+bool gathers_wide(const StageBuilder& b) {
+  return is_narrow(b) && b.layout.sp && recipe_of(b) == Recipe::Rowwise;
+}
+
 bool transposes_copies(const StageBuilder& b) { return b.sizes.gemm != DType::Mxf8; }
 
 NarrowCopies quantize(StageBuilder& b, const std::string& name, const View& x,
@@ -172,7 +176,8 @@ void quantize_weights(StageBuilder& b) {
 View linear_input(StageBuilder& b, const std::string& name, std::int64_t rows, std::int64_t cols,
                   DType dtype) {
   const bool shard = rows < b.sizes.tokens;
-  const bool kept = !is_narrow(b) || b.job.lora_rank > 0 || (shard && dtype == b.sizes.gemm);
+  const bool kept =
+      !is_narrow(b) || b.job.lora_rank > 0 || (shard && (dtype == b.sizes.gemm || gathers_wide(b)));
   return kept ? b.activation(name, rows, cols, dtype) : b.temporary(name, rows, cols, dtype);
 }
 

@@ -31,6 +31,10 @@ namespace gputwin {
 
 /// True if the current layer's GEMMs read copies of 8 or 4 bits.
 bool is_narrow(const StageBuilder& b);
+/// True if token shards are gathered as they are and every rank copies all tokens for itself. So
+/// torchao's rowwise recipe does (torchtitan, infra/parallelize.py: 8-bit gathers are for
+/// tensorwise scales alone); others gather copies.
+bool gathers_wide(const StageBuilder& b);
 /// True if the second copy is transposed: [h, t].
 bool transposes_copies(const StageBuilder& b);
 

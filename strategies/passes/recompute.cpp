@@ -42,6 +42,12 @@ bool is_of_modules(const std::string& op, std::uint8_t modules) {
           starts({"router", "expert_", "experts_fc1", "experts_activation", "experts_fc2_input"}));
 }
 
+// Keeps products, attention and what ranks added up.
+bool is_kept_by_operator(OpKind kind) {
+  return kind == OpKind::Gemm || kind == OpKind::GroupedGemm || is_attention_core(kind) ||
+         kind == OpKind::ReduceScatter || kind == OpKind::AllReduce || kind == OpKind::AllToAll;
+}
+
 // Repeats operations of one forward segment in the backward segment of the same layer.
 class Repetition {
  public:
@@ -66,6 +72,36 @@ class Repetition {
       if (is_of_modules(builder_.plan().names[op.name.value].op, wanted)) of_modules.push_back(op);
     }
     std::vector<SegmentOp> repeated = clone(of_modules);
+    remap(backward);
+    drop_unread(repeated, backward);
+    backward.ops.insert(backward.ops.begin(), repeated.begin(), repeated.end());
+  }
+
+  void by_operator(const Segment& forward, Segment& backward) {
+    const auto call = [&](const SegmentOp& op) { return builder_.plan().calls[op.call.value]; };
+    const bool gated = std::any_of(forward.ops.begin(), forward.ops.end(), [&](const auto& op) {
+      return kind(op) == OpKind::ActivationForward && is_gated(call(op).op.activation);
+    });
+    std::set<BufferId> kept;
+    for (const SegmentOp& op : forward.ops) {
+      if (!is_kept_by_operator(kind(op))) continue;
+      for (const View& v : call(op).writes) kept.insert(v.buffer);
+    }
+    const auto in_kept = [&](const View& v) { return kept.contains(v.buffer); };
+    std::vector<SegmentOp> of_operators;
+    for (const SegmentOp& op : forward.ops) {
+      const std::vector<View> writes = call(op).writes;
+      const bool half =
+          gated && kind(op) == OpKind::Gemm && builder_.plan().names[op.name.value].op == "fc1";
+      if (half) in_place_.insert(writes[0].buffer);
+      // What changes a kept result in place, as the rotation does, is kept with it.
+      const bool none_kept = std::none_of(writes.begin(), writes.end(), in_kept);
+      if (half || none_kept) of_operators.push_back(op);
+    }
+    std::vector<SegmentOp> repeated = clone(of_operators);
+    for (SegmentOp& op : repeated) {
+      if (kind(op) == OpKind::Gemm) op.call = second_half(op.call);
+    }
     remap(backward);
     drop_unread(repeated, backward);
     backward.ops.insert(backward.ops.begin(), repeated.begin(), repeated.end());
@@ -132,10 +168,22 @@ class Repetition {
 
   void refresh(BufferId original) {
     const Buffer& buffer = builder_.plan().buffers[original.value];
-    if (!buffer.framed || fresh_.contains(original)) return;
+    if (!buffer.framed || fresh_.contains(original) || in_place_.contains(original)) return;
     Buffer copy = buffer;
     copy.name += ".again";
     fresh_[original] = builder_.buffer(std::move(copy));
+  }
+
+  // Of the columns of a product C = A B^T.
+  CallId second_half(CallId id) {
+    Call call = builder_.plan().calls[id.value];
+    View &weight = call.reads[1], &out = call.writes[0];
+    const std::int64_t half = out.cols / 2;
+    call.op.dims[1] = half;
+    weight.rows = half, weight.offset += half * weight.ld;
+    out.cols = half, out.offset += half;
+    if (call.reads.size() > 2) call.reads[2].cols = half, call.reads[2].offset += half;  // bias
+    return builder_.call(std::move(call));
   }
 
   CallId renamed(CallId id) {
@@ -155,6 +203,7 @@ class Repetition {
 
   PlanBuilder& builder_;
   std::map<BufferId, BufferId> fresh_;
+  std::set<BufferId> in_place_;  // written again where they were
 };
 
 void recompute_chunk(PlanBuilder& builder, const Layout& layout, bool stop_early,
@@ -177,7 +226,10 @@ void recompute_chunk(PlanBuilder& builder, const Layout& layout, bool stop_early
         }
         break;
     }
-    if (layout.recompute_modules != 0 && layout.recompute == Recompute::None) {
+    const bool alone = layout.recompute == Recompute::None;
+    if (alone && (layout.recompute_modules & kRecomputeOps) != 0) {
+      repetition.by_operator(forward, *backward);
+    } else if (alone && layout.recompute_modules != 0) {
       repetition.modules(forward, *backward, layout.recompute_modules);
     }
     ++index;

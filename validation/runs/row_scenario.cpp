@@ -112,7 +112,8 @@ class RowTranslation {
     no(!graph() && word(parallel_, "stage_unit", "layer") != "layer", "stages of pieces");
     const std::string recompute = word(config_, "recompute", "none");
     const bool spares_last = graph() && recompute == "all-but-last-microbatch";
-    no(!spares_last && !one_of(recompute, {"none", "selective", "full", "block", "modules"}),
+    no(!spares_last &&
+           !one_of(recompute, {"none", "selective", "selective-op", "full", "block", "modules"}),
        "recompute " + recompute);
     if (word(parallel_, "stage_rule", "even") == "unknown" &&
         !at(parallel_, "stage_layers").is_array() && !has_recipe_stages()) {
@@ -447,8 +448,10 @@ class RowTranslation {
   void recompute(Json& l) const {
     std::string mode = word(config_, "recompute", "none");
     if (mode == "all-but-last-microbatch") mode = "all-but-last";
-    l["recompute"] = mode == "modules" ? "none" : mode;
+    const bool by_operator = mode == "selective-op";
+    l["recompute"] = mode == "modules" || by_operator ? "none" : mode;
     if (mode == "modules") recompute_modules(l);
+    if (by_operator) l["recompute_modules"] = {"ops"};
     if (mode == "block") l["recompute_layers"] = at(config_, "recompute_layers");
   }
 

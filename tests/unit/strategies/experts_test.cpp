@@ -93,8 +93,8 @@ std::vector<Layout> layouts() {
   list.back().vpp = 2;
   list.back().schedule = Schedule::Interleaved;
   list.back().overlap_shared_experts = true;
-  for (const std::uint8_t modules :
-       {kRecomputeMoe, kRecomputeMoeActivation, kRecomputeNorms, kRecomputeMlp, kRecomputeMlaUp}) {
+  for (const std::uint8_t modules : {kRecomputeMoe, kRecomputeMoeActivation, kRecomputeNorms,
+                                     kRecomputeMlp, kRecomputeMlaUp, kRecomputeOps}) {
     list.push_back(of(2, 1, 2, 2, 1));
     list.back().recompute_modules = modules;
   }

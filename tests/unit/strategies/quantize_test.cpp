@@ -158,5 +158,21 @@ TEST(Quantize, OnlyLayersMultiplyInEightBits) {
   }
 }
 
+// A layer gathers two inputs forward, both again and two gradients backward.
+TEST(Quantize, RowwiseGathersWhatOthersGatherAsCopies) {
+  const auto gathers = [](Recipe recipe) {
+    const Plan plan = with({DType::F8, recipe}, 2);
+    std::map<DType, std::int64_t> by_type;
+    for (const Instruction& i : plan.programs[0].body) {
+      if (!is_task(i.kind) || plan.names[i.name].layer != 1 || i.frame() != 0) continue;
+      const Call& call = plan.call(i);
+      if (call.op.kind == OpKind::AllGather) ++by_type[call.writes[0].dtype];
+    }
+    return by_type;
+  };
+  EXPECT_EQ(gathers(Recipe::Rowwise), (std::map<DType, std::int64_t>{{DType::Bf16, 6}}));
+  EXPECT_EQ(gathers(Recipe::Tensorwise), (std::map<DType, std::int64_t>{{DType::F8, 6}}));
+}
+
 }  // namespace
 }  // namespace gputwin

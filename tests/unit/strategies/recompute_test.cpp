@@ -1,6 +1,7 @@
 // What recomputation repeats.
 #include <gtest/gtest.h>
 
+#include "tests/unit/strategies/passes/split_meaning.h"
 #include "tests/unit/strategies/worlds.h"
 
 namespace gputwin {
@@ -99,6 +100,35 @@ TEST(RecomputePass, StopsEarlyWhereTheStackDoes) {
   EXPECT_EQ(repeated("torch-fsdp-2024", "fc2"), 0);
   EXPECT_EQ(repeated("torch-fsdp-2024", "fc2_residual"), 0);
   EXPECT_EQ(repeated("torch-fsdp-2024", "fc1"), 4);
+}
+
+// Products, attention and sums stay, but for half of a gated fc1; and all means what it meant.
+TEST(RecomputePass, ByOperatorRepeatsHalfOfAGatedFirstProduct) {
+  const Job job = tiny_job(2);
+  const Results expected = meaning(tiny_llama(), Layout{}, job, 0);
+  for (const TpOverlap overlap : {TpOverlap::None, TpOverlap::AsyncTp}) {
+    Layout layout;
+    layout.tp = 2;
+    layout.sp = true;
+    layout.tp_overlap = overlap;
+    layout.recompute_modules = kRecomputeOps;
+    EXPECT_LT(worst_difference(expected, meaning(tiny_llama(), layout, job, 1)), 1e-9);
+    const Plan plan = plan_of(tiny_llama(), layout, job);
+    std::int64_t forward = 0, again = 0, others = 0;  // columns of fc1; products repeated
+    for (const Instruction& i : plan.programs[0].body) {
+      if (i.kind != Kind::Kernel || i.frame() != 0) continue;
+      const Name& name = plan.names[i.name];
+      const Op& op = plan.call(i).op;
+      if (op.kind != OpKind::Gemm || name.layer != 1) continue;
+      if (name.op == "fc1" && name.phase == Phase::Forward) forward += op.dims[0] * op.dims[1];
+      if (name.phase == Phase::Recompute) {
+        (name.op == "fc1" ? again : others) += op.dims[0] * op.dims[1];
+      }
+    }
+    EXPECT_GT(forward, 0);
+    EXPECT_EQ(2 * again, forward);
+    EXPECT_EQ(others, 0);
+  }
 }
 
 }  // namespace
