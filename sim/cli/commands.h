@@ -25,6 +25,7 @@ Action add_validate_curves(CLI::App& validate);
 Action add_validate_ops(CLI::App& validate);
 Action add_validate_convergence(CLI::App& validate);
 Action add_validate_host(CLI::App& validate);
+Action add_validate_speedups(CLI::App& validate);
 Action add_probes(CLI::App& app);
 Action add_memory(CLI::App& app);
 Action add_search(CLI::App& app);

@@ -208,8 +208,10 @@ Action add_validate(CLI::App& app) {
   command->require_subcommand(1);
   const Action runs = add_validate_runs(*command), ops = add_validate_ops(*command),
                cases = add_validate_cases(*command), curves = add_validate_curves(*command),
-               convergence = add_validate_convergence(*command), host = add_validate_host(*command);
-  return [command, runs, ops, cases, convergence, curves, host] {
+               convergence = add_validate_convergence(*command), host = add_validate_host(*command),
+               speedups = add_validate_speedups(*command);
+  return [command, runs, ops, cases, convergence, curves, host, speedups] {
+    if (command->got_subcommand("speedups")) return speedups();
     if (command->got_subcommand("host")) return host();
     if (command->got_subcommand("convergence")) return convergence();
     if (command->got_subcommand("ops")) return ops();

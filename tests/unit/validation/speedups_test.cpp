@@ -1,0 +1,88 @@
+// Published gains of one way to run a job over another.
+#include "validation/speedups/speedups.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "sim/core/error.h"
+
+namespace gputwin {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kShipped = fs::path(GPUTWIN_SOURCE_DIR) / "validation" / "speedups" / "overlap.json";
+
+std::vector<SpeedupRow> read(const std::string& text) {
+  const fs::path file =
+      fs::temp_directory_path() / ("speedups_" + std::to_string(getpid()) + ".json");
+  std::ofstream(file) << text;
+  std::vector<SpeedupRow> rows;
+  try {
+    rows = read_speedups(file);
+  } catch (...) {
+    fs::remove(file);
+    throw;
+  }
+  fs::remove(file);
+  return rows;
+}
+
+std::string message(const std::string& text) {
+  try {
+    read(text);
+  } catch (const InputError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// 10 s plain, 6 with the variant, 5 free: 4 of 5 s are hidden.
+TEST(Speedups, HiddenIsTheShareOfWhatCouldBe) {
+  const SpeedupTimes times{10, 6, 5};
+  EXPECT_DOUBLE_EQ(times.speedup(), 10.0 / 6);
+  EXPECT_DOUBLE_EQ(times.hidden(), 0.8);
+}
+
+TEST(Speedups, RowsNameWhatIsWrongWithThem) {
+  const std::string row = R"("id":"a","group":"g","source":"s","scenario":{},"variant":["a=1"])";
+  EXPECT_THAT(message("{}"), testing::HasSubstr("/rows"));
+  EXPECT_THAT(message(R"({"rows":[{"wind":1}]})"), testing::HasSubstr("/rows/0/wind"));
+  EXPECT_THAT(message("{\"rows\":[{" + row + "}]}"), testing::HasSubstr("/rows/0/target"));
+  EXPECT_THAT(message("{\"rows\":[{" + row + R"(,"target":{"speedup":"x"}}]})"),
+              testing::HasSubstr("/rows/0/target/speedup"));
+  EXPECT_THAT(message("{\"rows\":[{" + row + R"(,"target":{"hidden":0.5}}]})"),
+              testing::HasSubstr("/rows/0/free"));
+  const std::string good = "{" + row + R"(,"target":{"speedup":1.5}})";
+  EXPECT_THAT(message("{\"rows\":[" + good + "," + good + "]}"), testing::HasSubstr("/rows/1/id"));
+  EXPECT_EQ(read("{\"rows\":[" + good + "]}").at(0).speedup, 1.5);
+}
+
+// What one node and a PCIe box are published to gain; bounds a little wider than what is met.
+TEST(Speedups, ShippedRowsOfOneNode) {
+  std::vector<SpeedupRow> rows = read_speedups(kShipped);
+  std::erase_if(rows, [](const SpeedupRow& r) {
+    return r.group == "domino" && r.id.find("-8-s512") == std::string::npos;
+  });
+  const auto scored = score_speedups(rows, [](double) { return true; });
+  ASSERT_EQ(scored.size(), 6u);  // 6.7B, 13B, Llama 2 7B; two of Flux; user buffers
+  for (const ScoredSpeedup& s : scored) {
+    SCOPED_TRACE(s.row.id);
+    if (s.row.hidden) EXPECT_NEAR(s.times.hidden(), *s.row.hidden, 0.10);
+    if (s.row.group == "domino") EXPECT_NEAR(s.times.speedup(), *s.row.speedup, 0.05);
+    if (s.row.group == "te-slower") EXPECT_LT(s.times.speedup(), 0.9);
+  }
+  EXPECT_THAT(speedups_report(scored), testing::HasSubstr("right in 3 of 3"));
+}
+
+TEST(Speedups, StopWhenAsked) {
+  const auto rows = read_speedups(kShipped);
+  EXPECT_TRUE(score_speedups(rows, [](double) { return false; }).empty());
+}
+
+}  // namespace
+}  // namespace gputwin

@@ -1,0 +1,175 @@
+#include "validation/speedups/speedups.h"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "sim/app/data_directory.h"
+#include "sim/app/json_text.h"
+#include "sim/app/run.h"
+#include "sim/app/scenario.h"
+#include "sim/core/error.h"
+#include "sim/engine/simgrid_executor.h"
+
+namespace gputwin {
+namespace {
+
+class RowReader {
+ public:
+  RowReader(std::string file, std::string at, const Json& row)
+      : file_(std::move(file)), at_(std::move(at)), row_(row) {
+    if (!row.is_object()) fail("", "is no object", "see validation/speedups/README.md");
+    const std::set<std::string> known{"id",      "group", "source",    "note",  "scenario",
+                                      "variant", "free",  "operation", "target"};
+    for (const auto& [key, value] : row.items()) {
+      if (!known.contains(key)) fail("/" + key, "is an unknown key", "remove it");
+    }
+  }
+
+  SpeedupRow read(const Json& defaults) const {
+    SpeedupRow out;
+    out.id = text("id"), out.group = text("group"), out.source = text("source");
+    out.note = row_.contains("note") ? text("note") : "";
+    out.operation = row_.contains("operation") ? text("operation") : "";
+    Json scenario = defaults;
+    const auto own = row_.find("scenario");
+    if (own == row_.end() || !own->is_object()) fail("/scenario", "is no object", "give the job");
+    scenario.merge_patch(*own);
+    scenario["name"] = out.id;
+    out.scenario = scenario.dump();
+    out.variant = overrides("variant", true), out.free = overrides("free", false);
+    const Json target = row_.value("target", Json::object());
+    for (const auto& [key, value] : target.items()) {
+      const bool known = key == "speedup" || key == "hidden";
+      if (!known || !value.is_number() || value.get<double>() <= 0) {
+        fail("/target/" + key, "is no figure above 0", "give speedup, hidden or both");
+      }
+      (key == "hidden" ? out.hidden : out.speedup) = value.get<double>();
+    }
+    if (!out.speedup && !out.hidden) fail("/target", "is missing", "give speedup, hidden or both");
+    if (out.hidden && out.free.empty() && out.operation.empty()) {
+      fail("/free", "is missing", "say what a job without it is, as overrides");
+    }
+    return out;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& where, const char* what, const char* way_out) const {
+    throw InputError(file_, at_ + where, "", what, way_out);
+  }
+  std::string text(const char* key) const {
+    const auto found = row_.find(key);
+    if (found == row_.end() || !found->is_string()) {
+      fail(std::string("/") + key, "is no text", "see validation/speedups/README.md");
+    }
+    return found->get<std::string>();
+  }
+  std::vector<std::string> overrides(const char* key, bool needed) const {
+    const Json list = row_.value(key, Json::array());
+    const bool texts = list.is_array() && std::all_of(list.begin(), list.end(),
+                                                      [](const Json& j) { return j.is_string(); });
+    if (!texts || (needed && list.empty())) {
+      fail(std::string("/") + key, "is no list of overrides", "give \"path=value\", ...");
+    }
+    return list.get<std::vector<std::string>>();
+  }
+
+  std::string file_, at_;
+  const Json& row_;
+};
+
+// Begin and end, and the kernels' time, of an operation of the first layer forward on rank 0.
+class Operation final : public EventSink {
+ public:
+  Operation(const Plan& plan, std::string name) : plan_(plan), name_(std::move(name)) {}
+
+  void op(const OpEvent& e) override {
+    const Name& name = plan_.names[e.instruction->name];
+    const bool counts = e.rank.value == 0 && name.phase == Phase::Forward && name.layer == 0 &&
+                        name.op.starts_with(name_);
+    if (!counts) return;
+    begin_ = seen_ ? std::min(begin_, e.start) : e.start;
+    end_ = seen_ ? std::max(end_, e.end) : e.end;
+    seen_ = true;
+    if (e.instruction->kind == Kind::Kernel) kernels_ += e.end - e.start;
+  }
+  void flow(RankId, RankId, Bytes, const Route&, Ps, Ps) override {}
+  bool progress(double) override { return true; }
+
+  double span_s() const {
+    if (!seen_) throw std::runtime_error("no operation of layer 0 starts with " + name_);
+    return to_seconds(end_ - begin_).value;
+  }
+  double kernels_s() const { return to_seconds(kernels_).value; }
+
+ private:
+  const Plan& plan_;
+  std::string name_;
+  bool seen_ = false;
+  Ps begin_ = 0, end_ = 0, kernels_ = 0;
+};
+
+struct Timed {
+  double time_s = 0, kernels_s = 0;
+};
+
+Timed simulate(const SpeedupRow& row, const std::vector<std::string>& sets) {
+  const Scenario scenario =
+      parse_scenario(row.scenario, row.id, sets, {data_directory() / "scenarios"});
+  if (row.operation.empty()) {
+    const RunOutcome outcome = run(scenario, {});
+    const auto* result = std::get_if<RunResult>(&outcome);
+    if (result == nullptr) throw std::runtime_error(row.id + ": the job does not run");
+    return {to_seconds(result->execution.iteration).value, 0.0};
+  }
+  const Topology topology(scenario.cluster);
+  const HardwareModel costs(topology, scenario.job, data_directory() / "hwmodels");
+  Outcome<PreparedRun> prepared = prepare(scenario, costs, topology);
+  if (const auto* no = std::get_if<Infeasible>(&prepared)) {
+    throw std::runtime_error(row.id + ": " + no->reason);
+  }
+  const Plan& plan = std::get<PreparedRun>(prepared).plan;
+  Operation operation(plan, row.operation);
+  SimgridExecutor().run(plan, costs, topology, {}, &operation);
+  return {operation.span_s(), operation.kernels_s()};
+}
+
+}  // namespace
+
+std::vector<SpeedupRow> read_speedups(const std::filesystem::path& file) {
+  const Json document = parse_json(read_text_file(file), file.string());
+  const bool wrapped = document.is_object() && document.contains("rows");
+  if (!wrapped || !document["rows"].is_array()) {
+    throw InputError(file.string(), "/rows", "", "is no array",
+                     "see validation/speedups/README.md");
+  }
+  const Json defaults = document.value("defaults", Json::object());
+  std::vector<SpeedupRow> rows;
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < document["rows"].size(); ++i) {
+    const std::string at = "/rows/" + std::to_string(i);
+    rows.push_back(RowReader(file.string(), at, document["rows"][i]).read(defaults));
+    if (!seen.insert(rows.back().id).second) {
+      throw InputError(file.string(), at + "/id", rows.back().id, "names an earlier row too",
+                       "give every row its own id");
+    }
+  }
+  return rows;
+}
+
+std::vector<ScoredSpeedup> score_speedups(const std::vector<SpeedupRow>& rows,
+                                          const std::function<bool(double)>& progress) {
+  std::vector<ScoredSpeedup> scored;
+  for (const SpeedupRow& row : rows) {
+    if (!progress(static_cast<double>(scored.size()) / static_cast<double>(rows.size()))) break;
+    const Timed plain = simulate(row, {});
+    SpeedupTimes times{plain.time_s, simulate(row, row.variant).time_s, plain.kernels_s};
+    if (row.operation.empty()) {
+      times.free_s = row.free.empty() ? times.plain_s : simulate(row, row.free).time_s;
+    }
+    scored.push_back({row, times});
+  }
+  return scored;
+}
+
+}  // namespace gputwin
