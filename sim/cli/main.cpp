@@ -4,6 +4,7 @@
 #include <malloc.h>
 #include <sys/mman.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -70,6 +71,7 @@ int dispatch(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   prepare_heap();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, with our message
   try {
     return dispatch(argc, argv);
   } catch (const gputwin::InputError& e) {
