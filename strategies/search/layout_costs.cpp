@@ -322,7 +322,8 @@ double micro_batches_in_flight(const Layout& l, std::int32_t s, std::int32_t m) 
     case Schedule::Hanayo:
     case Schedule::DualPipe:
     case Schedule::Chimera:
-    case Schedule::PipedreamAsync: break;  // none of the space that is searched
+    case Schedule::PipedreamAsync:
+    case Schedule::PipedreamStash: break;  // none of the space that is searched
   }
   return std::min(m, l.pp - s);
 }
