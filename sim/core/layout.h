@@ -139,7 +139,7 @@ struct Layout {
   bool overlap_shared_experts = false;  // they run under the all-to-all before the experts
   std::uint8_t recompute_modules = 0;   // kRecompute*, beside `recompute`
   bool overlap_p2p = true;  // pipeline messages travel under compute, where the stack can
-  std::int64_t bucket_elements = 40'000'000;  // parameters per gradient bucket
+  std::int64_t bucket_elements = 40'000'000;  // parameters per gradient bucket; 0: as the stack
   bool single_queue = false;  // kernels start in the order of issue (CUDA_DEVICE_MAX_CONNECTIONS=1)
   ChunkOverlap chunk_overlap{};
   Compression compression{};

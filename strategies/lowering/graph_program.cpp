@@ -4,6 +4,7 @@
 #include <map>
 
 #include "strategies/lowering/graph_layers.h"
+#include "strategies/lowering/stack_kernels.h"
 #include "strategies/schedules/table.h"
 
 namespace gputwin {
@@ -39,7 +40,7 @@ class RoleProgram {
       : plan_(plan),
         gj_(gj),
         role_(role),
-        weights_(plan, gj.graph, gj.job, gj.layout.bucket_elements, role.first, role.last,
+        weights_(plan, gj.graph, gj.job, bucket_elements(gj.layout, gj.job), role.first, role.last,
                  name + "."),
         layers_(plan, gj.graph, gj.job, weights_, role.first, role.last, role.samples, name + ".") {
     program_.name = name;

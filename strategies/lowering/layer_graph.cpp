@@ -44,6 +44,21 @@ std::int32_t begun_by(const std::vector<std::int32_t>& replicas, std::int32_t st
   return ahead_of(replicas, stage) * replicas[at(stage)];
 }
 
+// Micro-batches of an iteration without a flush: a multiple of the first, at least the second, so
+// that no replica begins one that it still holds of the iteration before.
+std::pair<std::int64_t, std::int64_t> endless_rounds(const std::vector<std::int32_t>& replicas) {
+  std::int64_t rounds = 1, least = 1;
+  for (std::int32_t s = 0; s < static_cast<std::int32_t>(replicas.size()); ++s) {
+    const std::int32_t r = replicas[at(s)];
+    rounds = std::lcm(rounds, std::int64_t{r});
+    least = std::max<std::int64_t>(least, begun_by(replicas, s) + r);
+    if (s == 0) continue;
+    const std::int32_t arrived = (begun_by(replicas, s - 1) + r - 1) / r;  // on the first replica
+    least = std::max<std::int64_t>(least, std::int64_t{arrived + 1} * r);
+  }
+  return {rounds, (least + rounds - 1) / rounds * rounds};
+}
+
 std::optional<Infeasible> endless_refusal(const Layout& layout,
                                           const std::vector<std::int32_t>& replicas,
                                           std::int64_t micro_batches) {
@@ -51,17 +66,7 @@ std::optional<Infeasible> endless_refusal(const Layout& layout,
     return no("no micro-batch is the last one where the pipeline never drains",
               "set layout.recompute to full or none");
   }
-  std::int64_t rounds = 1, least = 1;
-  for (std::int32_t s = 0; s < layout.pp; ++s) {
-    const std::int32_t r = replicas[at(s)];
-    if (r < 1) return no("a stage needs a replica", "change layout.stage_replicas");
-    rounds = std::lcm(rounds, std::int64_t{r});
-    least = std::max<std::int64_t>(least, begun_by(replicas, s) + r);
-    if (s == 0) continue;
-    const std::int32_t arrived = (begun_by(replicas, s - 1) + r - 1) / r;  // on the first replica
-    least = std::max<std::int64_t>(least, (arrived + 1) * r);
-  }
-  least = (least + rounds - 1) / rounds * rounds;
+  const auto [rounds, least] = endless_rounds(replicas);
   if (micro_batches % rounds == 0 && micro_batches >= least) return std::nullopt;
   return no("replicas that take micro-batches in turn need a multiple of " + text(rounds) +
                 " in an iteration, at least " + text(least) + ", not " + text(micro_batches),
@@ -115,6 +120,9 @@ std::optional<Infeasible> refusal(const LayerGraph& graph, const Cluster& cluste
                   text(cluster.gpus()),
               "fewer replicas, or a larger cluster");
   }
+  if (std::any_of(replicas.begin(), replicas.end(), [](auto r) { return r < 1; })) {
+    return no("a stage without a replica", "change layout.stage_replicas");
+  }
   const std::int64_t wide = samples_of(layout);
   if (wide < 1 || job.global_batch % wide != 0) {
     return no("micro_batch" + std::string(never_drains(layout.schedule) ? "" : " x dp") + " (" +
@@ -126,7 +134,7 @@ std::optional<Infeasible> refusal(const LayerGraph& graph, const Cluster& cluste
     if (auto refused = endless_refusal(layout, replicas, job.global_batch / wide)) return refused;
   }
   for (const std::int32_t r : replicas) {
-    if (never_drains(layout.schedule) || (r >= 1 && wide % r == 0)) continue;
+    if (never_drains(layout.schedule) || wide % r == 0) continue;
     return no(text(r) + " replicas do not divide a micro-batch of " + text(wide) + " samples",
               "change layout.micro_batch");
   }
@@ -205,6 +213,11 @@ std::vector<std::int32_t> units_of(const LayerGraph& graph, const Layout& layout
   std::vector<std::int32_t> units(at(layout.pp), graph.units() / layout.pp);
   for (std::int32_t s = 0; s < graph.units() % layout.pp; ++s) ++units[at(s)];
   return units;
+}
+
+std::int64_t endless_micro_batches(const Layout& layout, std::int64_t wanted) {
+  const auto [rounds, least] = endless_rounds(replicas_of(layout));
+  return std::max(least, wanted / rounds * rounds);
 }
 
 Outcome<Plan> lower_graph(const LayerGraph& graph, const Cluster& cluster, const Layout& layout,

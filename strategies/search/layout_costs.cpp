@@ -229,7 +229,8 @@ class Grid {
     const OpKind kind = layout_.zero == 0 ? OpKind::AllReduce : OpKind::ReduceScatter;
     const auto all = static_cast<std::int64_t>(elements);
     const std::int64_t buckets =
-        overlap ? std::max<std::int64_t>(layout_.vpp, all / layout_.bucket_elements) : 1;
+        overlap ? std::max<std::int64_t>(layout_.vpp, all / bucket_elements(layout_, probed_.job))
+                : 1;
     const double one = prices_.collective(kind, gradient_bytes(all / buckets), groups).value;
     const double whole = one * static_cast<double>(buckets);
     stage.reduce += whole;
