@@ -12,33 +12,40 @@ namespace gputwin {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::infinity();
-constexpr std::size_t kMostProposals = 10;
+constexpr std::size_t kMostProposals = 40;
 
 constexpr std::array<EndlessEntry, 4> kPlanners{{
     {"data-parallel-step", "every GPU holds the whole model, a step after every micro-batch",
      Schedule::None, false},
     {"pipedream-stash", "PipeDream's plan without a flush: a step after every micro-batch",
      Schedule::PipedreamStash, true},
-    {"hybrid-stash", "all cuts and all replicas, likewise, simulated", Schedule::PipedreamStash,
-     true},
+    {"hybrid-stash", "all cuts and all replicas, likewise, simulated (one stage is not stale)",
+     Schedule::PipedreamStash, true},
     {"pipedream-2bw", "PipeDream's plan without a flush: one step an iteration, two versions",
      Schedule::PipedreamAsync, true},
 }};
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
+// `hides`: messages travel under compute.
 double stage_time(const StageTimes& times, std::int32_t first, std::int32_t last,
-                  std::int32_t offset, std::int32_t r) {
+                  std::int32_t offset, std::int32_t r, bool hides = true) {
   const double exposed =
       std::max(0.0, times.all_reduce(first, last, offset, r) - times.backward(first, last));
-  return std::max((times.compute(first, last) + exposed) / r, times.message(first, offset, r));
+  const double busy = (times.compute(first, last) + exposed + times.step(first, last)) / r;
+  const double message = times.leaves(last, offset, r);
+  return hides ? std::max(busy, message) : busy + message;
 }
 
 // Least slowest stage for the units from `first` on the devices from `offset`, by stages left.
 class LeastSlowest {
  public:
-  explicit LeastSlowest(const PipelineWorld& world)
-      : times_(world), n_(times_.units()), d_(world.devices), most_(std::min(n_, d_)) {
+  LeastSlowest(const PipelineWorld& world, bool hides)
+      : times_(world),
+        hides_(hides),
+        n_(times_.units()),
+        d_(world.devices),
+        most_(std::min(n_, d_)) {
     best_.assign(at((most_ + 1) * (n_ + 1) * (d_ + 1)), {});
     choice(0, n_, d_).time = 0;
     for (std::int32_t left = 1; left <= most_; ++left) {
@@ -77,13 +84,14 @@ class LeastSlowest {
       for (std::int32_t last = first + 1; last <= n_; ++last) {
         const double rest = choice(left - 1, last, offset + r).time;
         if (rest >= here.time) continue;
-        const double time = std::max(rest, stage_time(times_, first, last, offset, r));
+        const double time = std::max(rest, stage_time(times_, first, last, offset, r, hides_));
         if (time < here.time) here = {time, last, r};
       }
     }
   }
 
   StageTimes times_;
+  bool hides_;
   std::int32_t n_, d_, most_;
   std::vector<Choice> best_;
 };
@@ -104,7 +112,11 @@ Seconds endless_time(const PipelineWorld& world, const PipelinePlan& plan) {
 }
 
 std::vector<PipelinePlan> endless_plans(const PipelineWorld& world) {
-  std::vector<PipelinePlan> plans = LeastSlowest(world).plans();
+  std::vector<PipelinePlan> plans = LeastSlowest(world, true).plans();
+  // Many cuts hide their messages equally well by this form; where messages count, few bytes win.
+  for (PipelinePlan& plan : LeastSlowest(world, false).plans()) {
+    if (std::find(plans.begin(), plans.end(), plan) == plans.end()) plans.push_back(plan);
+  }
   std::stable_sort(plans.begin(), plans.end(), [&](const PipelinePlan& a, const PipelinePlan& b) {
     return endless_time(world, a) < endless_time(world, b);
   });
@@ -121,6 +133,7 @@ std::vector<PipelinePlan> endless_proposals(const std::string& planner,
   std::vector<PipelinePlan> plans{plan_by("pipedream", world)};
   if (world.devices_per_node > 1) plans.push_back(plan_by("pipedream", flat));
   if (planner != "hybrid-stash") return plans;
+  plans.push_back(plan_by("data-parallel", world));
   std::vector<PipelinePlan> all = endless_plans(world);
   if (all.size() > kMostProposals) all.resize(kMostProposals);
   for (PipelinePlan& plan : all) plans.push_back(std::move(plan));

@@ -3,11 +3,11 @@
 // In the steady state a stage of r replicas takes r micro-batches a round, each replica one, and
 // then sums its gradients under the backward pass (with a step every round):
 //
-//   t_s = max( (F_s + B_s + max(0, AR_s - B_s)) / r, a_cut / BW )     T = max_s t_s
+//   t_s = max( (F_s + B_s + max(0, AR_s - B_s) + O_s) / r, a_cut / BW )     T = max_s t_s
 //
-// per micro-batch, with AR_s = 2 (r-1)/r w / BW and a_cut the bytes that enter the stage; both ways
-// of a link carry them at once. Source: PipeDream (Narayanan et al. 2019), section 3.1, with a ring
-// in the place of its parameter server.
+// per micro-batch, with O_s the optimizer's step, AR_s = 2 (r-1)/r w / BW and a_cut the bytes that
+// leave the stage; both ways of a link carry them at once. Source: PipeDream (Narayanan et al.
+// 2019), section 3.1, with a ring in the place of its parameter server.
 #pragma once
 
 #include <span>
@@ -36,7 +36,8 @@ std::span<const EndlessEntry> endless_planners();
 Seconds endless_time(const PipelineWorld& world, const PipelinePlan& plan);
 
 /// For each number of stages from two on the plan of least T over all cuts and replicas, all
-/// devices used; ascending in T. O(stages units^2 devices^2).
+/// devices used, and that with messages added in the place of hidden ones; ascending in T.
+/// O(stages units^2 devices^2).
 std::vector<PipelinePlan> endless_plans(const PipelineWorld& world);
 
 /// What an endless planner leaves to a simulation to choose from.
