@@ -73,6 +73,29 @@ std::optional<Infeasible> endless_refusal(const Layout& layout,
             "set job.global_batch to " + text(least * layout.micro_batch));
 }
 
+std::optional<Infeasible> batch_refusal(const Layout& layout,
+                                        const std::vector<std::int32_t>& replicas, const Job& job) {
+  if (std::any_of(replicas.begin(), replicas.end(), [](auto r) { return r < 1; })) {
+    return no("a stage without a replica", "change layout.stage_replicas");
+  }
+  const std::int64_t wide = samples_of(layout);
+  if (wide < 1 || job.global_batch % wide != 0) {
+    return no("micro_batch" + std::string(never_drains(layout.schedule) ? "" : " x dp") + " (" +
+                  text(wide) + ") does not divide the global batch (" + text(job.global_batch) +
+                  ")",
+              "use a multiple of " + text(wide));
+  }
+  if (never_drains(layout.schedule)) {
+    if (auto refused = endless_refusal(layout, replicas, job.global_batch / wide)) return refused;
+  }
+  for (const std::int32_t r : replicas) {
+    if (never_drains(layout.schedule) || wide % r == 0) continue;
+    return no(text(r) + " replicas do not divide a micro-batch of " + text(wide) + " samples",
+              "change layout.micro_batch");
+  }
+  return std::nullopt;
+}
+
 std::optional<Infeasible> refusal(const LayerGraph& graph, const Cluster& cluster,
                                   const Layout& layout, const Job& job) {
   if (layout.tp > 1 || layout.cp > 1 || layout.ep > 1 || layout.vpp > 1 || layout.sp) {
@@ -120,24 +143,8 @@ std::optional<Infeasible> refusal(const LayerGraph& graph, const Cluster& cluste
                   text(cluster.gpus()),
               "fewer replicas, or a larger cluster");
   }
-  if (std::any_of(replicas.begin(), replicas.end(), [](auto r) { return r < 1; })) {
-    return no("a stage without a replica", "change layout.stage_replicas");
-  }
+  if (auto refused = batch_refusal(layout, replicas, job)) return refused;
   const std::int64_t wide = samples_of(layout);
-  if (wide < 1 || job.global_batch % wide != 0) {
-    return no("micro_batch" + std::string(never_drains(layout.schedule) ? "" : " x dp") + " (" +
-                  text(wide) + ") does not divide the global batch (" + text(job.global_batch) +
-                  ")",
-              "use a multiple of " + text(wide));
-  }
-  if (never_drains(layout.schedule)) {
-    if (auto refused = endless_refusal(layout, replicas, job.global_batch / wide)) return refused;
-  }
-  for (const std::int32_t r : replicas) {
-    if (never_drains(layout.schedule) || wide % r == 0) continue;
-    return no(text(r) + " replicas do not divide a micro-batch of " + text(wide) + " samples",
-              "change layout.micro_batch");
-  }
   constexpr double kMost = 5e7;
   const double size =
       8.0 * static_cast<double>(graph.layers.size()) * static_cast<double>(job.global_batch / wide);
