@@ -21,7 +21,7 @@ constexpr std::array<StepEntry, 9> kSteps{{
     {"verify", "matching sequences, events, liveness and bytes of the finished plan"},
 }};
 
-constexpr std::array<ScheduleEntry, 13> kSchedules{{
+constexpr std::array<ScheduleEntry, 14> kSchedules{{
     {Schedule::None, "none", "one stage: micro-batches one by one, gradients accumulate"},
     {Schedule::Gpipe, "gpipe", "all forwards, then all backwards"},
     {Schedule::OneFOneB, "1f1b",
@@ -37,6 +37,9 @@ constexpr std::array<ScheduleEntry, 13> kSchedules{{
     {Schedule::Chimera, "chimera", "1f1b both ways through two copies of the model"},
     {Schedule::PipedreamAsync, "pipedream-async",
      "1f1b without a flush, two versions of the weights (PipeDream-2BW)"},
+    {Schedule::PipedreamStash, "pipedream-stash",
+     "1f1b without a flush, a step after every micro-batch, weights stashed (PipeDream); layer "
+     "graphs alone"},
 }};
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 
+#include "sim/core/spelling.h"
 #include "sim/core/verify.h"
 #include "strategies/lowering/layer_graph.h"
 #include "strategies/lowering/stack_kernels.h"
@@ -149,6 +150,11 @@ std::vector<std::string> assumptions(const Layout& layout, const Job& job) {
     list.push_back(
         "tp_overlap fused-bound is an ideal bound, not a strategy: a product and its exchange take "
         "the longer of both and one tile; what runs under an exchange counts as exposed tp");
+  }
+  if (never_drains(layout.schedule)) {
+    list.push_back("schedule " + std::string(to_string(layout.schedule)) +
+                   " never drains: gradients are those of older weights (stale); what that does to "
+                   "accuracy is not modelled");
   }
   if (find_stack(job.stack) == nullptr) {
     list.push_back("software stack \"" + job.stack +

@@ -45,7 +45,8 @@ double live_micro_batches(Schedule schedule, std::int32_t stage, std::int32_t st
     case Schedule::Hanayo: return std::min(m, static_cast<double>(stages));
     case Schedule::DualPipe: return std::min(m, stages + 1.0);
     case Schedule::Chimera: return std::min(m, static_cast<double>(stages));
-    case Schedule::PipedreamAsync: return std::min(m, static_cast<double>(stages - stage));
+    case Schedule::PipedreamAsync:
+    case Schedule::PipedreamStash: return std::min(m, static_cast<double>(stages - stage));
   }
   return m;
 }

@@ -29,13 +29,17 @@ LayerCosts unit_costs(const LayerGraph& graph, const Job& job, std::int64_t samp
   const Plan* plan = std::get_if<Plan>(&outcome);
   GPUTWIN_CHECK(plan != nullptr, "one stage on one device can always be lowered");
   LayerCosts units(static_cast<std::size_t>(graph.units()));
+  Seconds step{};  // of all weights
   for (const Instruction& i : plan->programs[0].body) {
     if (i.kind != Kind::Kernel) continue;
     const Name& name = plan->names[i.name];
-    if (name.layer < 0) continue;
     const Call& call = plan->call(i);
     const Seconds time =
         costs.kernel(call.op, bytes_of(call.reads), bytes_of(call.writes), device).time;
+    if (name.layer < 0) {
+      step += time;
+      continue;
+    }
     LayerCost& unit = units[static_cast<std::size_t>(name.layer)];
     (name.phase == Phase::Forward ? unit.forward : unit.backward) += time;
   }
@@ -57,6 +61,9 @@ LayerCosts unit_costs(const LayerGraph& graph, const Job& job, std::int64_t samp
           Bytes(stored_bytes(activation, samples * layer.output.elements()));
     }
   }
+  double weights = 1;
+  for (const LayerCost& u : units) weights += static_cast<double>(u.weights.value);
+  for (LayerCost& u : units) u.step = step * (static_cast<double>(u.weights.value) / weights);
   for (std::size_t u = 1; u < units.size(); ++u) {
     units[u].inputs = {static_cast<std::int32_t>(u) - 1};
   }

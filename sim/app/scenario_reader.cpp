@@ -285,7 +285,7 @@ Layout read_layout(const Json& json) {
   l.overlap_shared_experts = json.value("overlap_shared_experts", false);
   l.recompute_modules = read_recompute_modules(json);
   l.overlap_p2p = json.value("overlap_p2p", true);
-  l.bucket_elements = json.value("bucket_elements", std::int64_t{40'000'000});
+  l.bucket_elements = json.value("bucket_elements", std::int64_t{0});
   l.single_queue = json.value("single_queue", false);
   return l;
 }

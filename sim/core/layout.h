@@ -27,7 +27,8 @@ enum class Schedule : std::uint8_t {
   Hanayo,
   DualPipe,
   Chimera,
-  PipedreamAsync
+  PipedreamAsync,
+  PipedreamStash
 };
 
 /// Which model chunks a stage holds. With p stages chunk c lies on stage c mod p (round robin), or
@@ -49,7 +50,8 @@ constexpr Placement placement(Schedule s) {
     case Schedule::ZbH2:
     case Schedule::Zb1p:
     case Schedule::Zb2p:
-    case Schedule::PipedreamAsync: break;
+    case Schedule::PipedreamAsync:
+    case Schedule::PipedreamStash: break;
   }
   return Placement::RoundRobin;
 }
@@ -62,6 +64,12 @@ constexpr bool splits_backward(Schedule s) {
 /// True if each stage takes its optimizer step without waiting for the others, and the gradient
 /// norm of all is checked in the next iteration (post-validation).
 constexpr bool validates_later(Schedule s) { return s >= Schedule::ZbH1 && s <= Schedule::ZbV; }
+
+/// True if iterations follow one another without a flush, so that gradients are those of older
+/// weights.
+constexpr bool never_drains(Schedule s) {
+  return s == Schedule::PipedreamAsync || s == Schedule::PipedreamStash;
+}
 
 enum class Recompute : std::uint8_t { None, Selective, Full, Block, AllButLast };
 
@@ -132,7 +140,7 @@ struct Layout {
   bool overlap_shared_experts = false;  // they run under the all-to-all before the experts
   std::uint8_t recompute_modules = 0;   // kRecompute*, beside `recompute`
   bool overlap_p2p = true;  // pipeline messages travel under compute, where the stack can
-  std::int64_t bucket_elements = 40'000'000;  // parameters per gradient bucket
+  std::int64_t bucket_elements = 40'000'000;  // parameters per gradient bucket; 0: as the stack
   bool single_queue = false;  // kernels start in the order of issue (CUDA_DEVICE_MAX_CONNECTIONS=1)
   ChunkOverlap chunk_overlap{};
   Compression compression{};

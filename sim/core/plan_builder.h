@@ -47,4 +47,13 @@ void synchronise(const Plan& plan, Program& program);
 /// frame), dropping the ones already there, and fills program.buffers.
 void place_memory(const Plan& plan, Program& program);
 
+/// synchronise() for bodies that follow one another with nothing but the plan's own events between
+/// them. `program.prologue` and `program.body` hold tasks alone; the prologue begins those frames
+/// that a body finds begun. Waits reach back one body at most (kPreviousBody), and the first body
+/// starts when the rank's own prologue is over. Linear in instructions.
+void synchronise_endless(const Plan& plan, Program& program);
+
+/// place_memory() likewise: what belongs to a frame that the body begins for the next one stays.
+void place_memory_endless(const Plan& plan, Program& program);
+
 }  // namespace gputwin

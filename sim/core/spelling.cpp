@@ -98,9 +98,9 @@ constexpr std::array<string_view, 7> kTpOverlap{"none",       "userbuffers",   "
                                                 "fused-bound"};
 constexpr std::array<string_view, 5> kCopyKind{"h2d", "d2h", "d2d", "nvme_to_host", "host_to_nvme"};
 constexpr std::array<string_view, 3> kAxis{"none", "rows", "cols"};
-constexpr std::array<string_view, 13> kSchedule{
-    "none",  "gpipe", "1f1b",   "interleaved", "zb-h1",   "zb-h2",          "zb-1p",
-    "zb-2p", "zb-v",  "hanayo", "dualpipe",    "chimera", "pipedream-async"};
+constexpr std::array<string_view, 14> kSchedule{
+    "none",  "gpipe", "1f1b",   "interleaved", "zb-h1",   "zb-h2",           "zb-1p",
+    "zb-2p", "zb-v",  "hanayo", "dualpipe",    "chimera", "pipedream-async", "pipedream-stash"};
 constexpr std::array<string_view, 5> kRecompute{"none", "selective", "full", "block",
                                                 "all-but-last"};
 constexpr std::array<string_view, 4> kAlgorithm{"ring", "tree", "nvlink", "direct"};

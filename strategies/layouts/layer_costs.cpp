@@ -211,6 +211,7 @@ LayerCosts chain_of(const LayerCosts& layers) {
     link.forward = link.forward + layers[l].forward;
     link.backward = link.backward + layers[l].backward;
     link.weights = link.weights + layers[l].weights;
+    link.step = link.step + layers[l].step;
     link.output = layers[l].output;
   }
   return chain;

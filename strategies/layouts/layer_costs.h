@@ -15,6 +15,7 @@ struct LayerCost {
   Seconds forward{}, backward{};
   Bytes output{}, weights{};
   std::vector<std::int32_t> inputs;  // earlier layers
+  Seconds step{};                    // of the optimizer, for these weights
 };
 
 using LayerCosts = std::vector<LayerCost>;

@@ -37,23 +37,37 @@ std::vector<std::int32_t> any_replicas(const PipelineWorld& world) {
   return list;
 }
 
+// An inner stage has its own replicas in each machine of the outer stage it belongs to.
+void spread_over_machines(const PipelineWorld& world, const std::vector<PlannedStage>& outer,
+                          PipelinePlan& stages) {
+  std::int32_t machine = 0;
+  for (const PlannedStage& o : outer) {
+    std::int32_t within = 0;
+    for (PipelineStage& s : stages) {
+      if (s.first < o.first || o.last < s.last) continue;
+      for (std::int32_t m = machine; m < machine + o.replicas; ++m) {
+        for (std::int32_t r = 0; r < s.replicas; ++r) {
+          s.devices.push_back(m * world.devices_per_node + within + r);
+        }
+      }
+      within += s.replicas;
+      s.replicas *= o.replicas;
+    }
+    machine += o.replicas;
+  }
+}
+
 PipelinePlan pipedream(const PipelineWorld& world) {
   std::vector<PlannerLevel> levels;
   if (world.devices_per_node > 1) levels.push_back({world.devices_per_node, world.in_node});
   const std::int32_t nodes = world.devices / world.devices_per_node;
   if (nodes > 1 || levels.empty()) levels.push_back({nodes, world.between});
   const PipeDreamPlan plan = pipedream_plan(antichain_states(world.units), levels);
-  // An inner stage has its own replicas in each machine of the outer stage it belongs to.
   PipelinePlan stages;
-  for (const PlannedStage& inner : plan.levels.front()) {
-    std::int32_t replicas = inner.replicas;
-    for (std::size_t l = 1; l < plan.levels.size(); ++l) {
-      for (const PlannedStage& outer : plan.levels[l]) {
-        if (outer.first <= inner.first && inner.last <= outer.last) replicas *= outer.replicas;
-      }
-    }
-    stages.push_back({inner.first, inner.last, replicas});
+  for (const PlannedStage& s : plan.levels.front()) {
+    stages.push_back({s.first, s.last, s.replicas});
   }
+  if (plan.levels.size() > 1) spread_over_machines(world, plan.top(), stages);
   return stages;
 }
 
@@ -117,17 +131,24 @@ std::vector<PipelinePlan> proposals_by(const std::string& planner, const Pipelin
   return plans;
 }
 
+void place_stages(const PipelinePlan& plan, Layout& layout) {
+  layout.pp = static_cast<std::int32_t>(plan.size());
+  for (const PipelineStage& s : plan) {
+    layout.stage_layers.push_back(s.last - s.first);
+    layout.stage_replicas.push_back(s.replicas);
+    for (const std::int32_t d : s.devices) {
+      layout.devices.push_back(GpuId(static_cast<std::uint32_t>(d)));
+    }
+  }
+}
+
 Layout layout_of(const std::string& planner, const PipelinePlan& plan, std::int64_t samples) {
   Layout layout;
-  layout.pp = static_cast<std::int32_t>(plan.size());
+  place_stages(plan, layout);
   layout.micro_batch = samples;
   layout.schedule = planner == "gpipe" ? Schedule::Gpipe
                     : plan.size() == 1 ? Schedule::None
                                        : Schedule::OneFOneB;
-  for (const PipelineStage& s : plan) {
-    layout.stage_layers.push_back(s.last - s.first);
-    layout.stage_replicas.push_back(s.replicas);
-  }
   return layout;
 }
 

@@ -26,6 +26,9 @@ PipelinePlan plan_by(const std::string& planner, const PipelineWorld& world);
 /// a flush; of the others their plan.
 std::vector<PipelinePlan> proposals_by(const std::string& planner, const PipelineWorld& world);
 
+/// Stages, replicas and devices of a plan into a layout.
+void place_stages(const PipelinePlan& plan, Layout& layout);
+
 /// The layout of a plan: stages, replicas and schedule ("gpipe" for the planner of that name).
 /// `samples` of a micro-batch.
 Layout layout_of(const std::string& planner, const PipelinePlan& plan, std::int64_t samples);

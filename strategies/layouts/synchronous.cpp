@@ -5,6 +5,7 @@
 #include <map>
 
 #include "sim/core/check.h"
+#include "strategies/layouts/stage_times.h"
 
 namespace gputwin {
 namespace {
@@ -12,43 +13,6 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::infinity();
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
-
-// Stage times by first unit, last unit and replicas.
-class StageTimes {
- public:
-  explicit StageTimes(const PipelineWorld& world) : w_(world) {
-    time_.push_back(0), weights_.push_back(0);
-    for (const LayerCost& u : world.units) {
-      time_.push_back(time_.back() + u.forward.value + u.backward.value);
-      weights_.push_back(weights_.back() + static_cast<double>(u.weights.value));
-    }
-  }
-  std::int32_t units() const { return static_cast<std::int32_t>(w_.units.size()); }
-
-  double stage(std::int32_t first, std::int32_t last, std::int32_t offset, std::int32_t r) const {
-    double t = (time_[at(last)] - time_[at(first)]) / r;
-    if (first > 0) {
-      const auto in = static_cast<double>(w_.units[at(first) - 1].output.value);
-      // What enters comes over the adapter of one node, unless both stages lie within it.
-      const bool crosses = w_.devices_per_node == 1 || offset % w_.devices_per_node == 0 ||
-                           offset / w_.devices_per_node != (offset + r - 1) / w_.devices_per_node;
-      t += 2 * in / ((crosses ? w_.between.value : w_.in_node.value) * (crosses ? 1 : r));
-    }
-    return t;
-  }
-  double all_reduce(std::int32_t first, std::int32_t last, std::int32_t offset,
-                    std::int32_t r) const {
-    if (r == 1) return 0;
-    const double w = weights_[at(last)] - weights_[at(first)];
-    const bool inside = offset / w_.devices_per_node == (offset + r - 1) / w_.devices_per_node;
-    const double link = inside && w_.devices_per_node > 1 ? w_.in_node.value : w_.between.value;
-    return 2.0 * (r - 1) / r * w / link;
-  }
-
- private:
-  const PipelineWorld& w_;
-  std::vector<double> time_, weights_;
-};
 
 double time_of(const StageTimes& times, const PipelineWorld& world, const PipelinePlan& plan) {
   double sum = 0, slowest = 0, exposed = 0;

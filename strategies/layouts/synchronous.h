@@ -25,6 +25,7 @@ struct PipelineWorld {
 struct PipelineStage {
   std::int32_t first = 0, last = 0;  // units [first, last)
   std::int32_t replicas = 1;
+  std::vector<std::int32_t> devices{};  // of each replica; empty: those after the stage before
   bool operator==(const PipelineStage&) const = default;
 };
 using PipelinePlan = std::vector<PipelineStage>;

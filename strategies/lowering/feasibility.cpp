@@ -221,6 +221,10 @@ Refusal schedule_lowered(const Layout& layout) {
   const auto missing = [](const std::string& what, std::string fix) {
     return no("not lowered yet: " + what, std::move(fix));
   };
+  if (s == Schedule::PipedreamStash) {
+    return missing("a step after every micro-batch of a Transformer",
+                   "set layout.schedule to pipedream-async");
+  }
   if (s == Schedule::PipedreamAsync && layout.zero >= 2) {
     return missing("ZeRO 2 or 3 with two versions of the weights", "set layout.zero to 1 or 0");
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "strategies/lowering/stack_kernels.h"
 #include "strategies/offload/bucketing.h"
 
 namespace gputwin {
@@ -211,6 +212,7 @@ StageParameters::StageParameters(PlanBuilder& builder, std::int32_t stage, const
       layout_(layout),
       precision_(job.precision),
       optimizer_(job.optimizer),
+      bucket_elements_(bucket_elements(layout, job)),
       reducing_(reducing) {
   std::vector<TensorSpec> frozen;
   std::vector<std::vector<TensorSpec>> trained(tensors.size());
@@ -233,7 +235,7 @@ void StageParameters::by_size(const std::vector<std::vector<TensorSpec>>& tensor
   // Linear weights may be stored in 8 bits, the rest is not; experts have replicas of their own.
   std::array<Open, 4> by_format;
   const bool offloaded = layout_.offload.enabled;
-  const std::int64_t limit = offloaded ? offload_bucket(tensors) : layout_.bucket_elements;
+  const std::int64_t limit = offloaded ? offload_bucket(tensors) : bucket_elements_;
   // The last micro-batch's backward takes the chunks from last to first.
   for (std::size_t v = tensors.size(); v-- > 0;) {
     const auto chunk = static_cast<std::int32_t>(v);

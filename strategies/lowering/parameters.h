@@ -190,6 +190,7 @@ class StageParameters {
   const Layout& layout_;
   Precision precision_;
   Optimizer optimizer_;
+  std::int64_t bucket_elements_;
   std::int32_t shards_of(bool expert) const;
 
   Reducing reducing_;

@@ -107,6 +107,7 @@ constexpr auto kStacks = std::to_array<StackKernels>({
      .recompute_stops_early = true,
      .optimizer_passes = false,
      .messages = Messages::Overlapped},
+    // Buckets: torch.nn.parallel.DistributedDataParallel, bucket_cap_mb = 25.
     {.family = "torch",
      .description = "Plain PyTorch with DistributedDataParallel or FSDP: unfused pointwise kernels",
      .fused_bias_activation = false,
@@ -117,7 +118,8 @@ constexpr auto kStacks = std::to_array<StackKernels>({
      .fused_bias_quantize = false,
      .recompute_stops_early = true,
      .optimizer_passes = false,
-     .messages = Messages::Overlapped},
+     .messages = Messages::Overlapped,
+     .bucket_bytes = 25 << 20},
     torch_operators("mosaic-composer-fsdp",
                     "LLM Foundry's MPT under Composer and FSDP: torch operators, flash attention"),
     torch_operators("patrickstar",
@@ -148,6 +150,14 @@ constexpr auto kStacks = std::to_array<StackKernels>({
 }  // namespace
 
 std::span<const StackKernels> stack_kernels() { return kStacks; }
+
+std::int64_t bucket_elements(const Layout& layout, const Job& job) {
+  constexpr std::int64_t kMegatron = 40'000'000;
+  if (layout.bucket_elements > 0) return layout.bucket_elements;
+  const StackKernels* stack = find_stack(job.stack);
+  if (stack == nullptr || stack->bucket_bytes == 0) return kMegatron;
+  return stack->bucket_bytes * 8 / bits(job.precision.grads);
+}
 
 const StackKernels* find_stack(std::string_view stack) {
   const StackKernels* best = nullptr;

@@ -6,6 +6,9 @@
 #include <span>
 #include <string_view>
 
+#include "sim/core/job.h"
+#include "sim/core/layout.h"
+
 namespace gputwin {
 
 /// Pipeline messages: the host waits for each, waits unless stages have several chunks, never
@@ -49,6 +52,8 @@ struct StackKernels {
   // kernel for all of them.
   std::uint8_t launches_per_expert = 0;
   Messages messages = Messages::OverlappedIfInterleaved;
+  // Gradients of a bucket, in bytes; 0: 40 million of them, as Megatron.
+  std::int64_t bucket_bytes = 0;
   // Hybrid sharding: gradients are summed over the copies after the last micro-batch, not after
   // each.
   bool sums_copies_once = false;
@@ -59,6 +64,9 @@ std::span<const StackKernels> stack_kernels();
 
 /// The family of a stack name; null if there is none.
 const StackKernels* find_stack(std::string_view stack);
+
+/// Parameters of a gradient bucket: the layout's, or the stack's where that is 0.
+std::int64_t bucket_elements(const Layout& layout, const Job& job);
 
 /// The family of a stack name, or the nearest one: "torch" with sharded gradients (ZeRO 2 and 3,
 /// which is FSDP there), else "megatron".

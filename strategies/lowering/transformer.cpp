@@ -357,6 +357,7 @@ class StageLowering {
         out_.finish.push_back(std::move(one[0]));
       }
     }
+    order_reductions();
     const View sum = scalar("grad_norm", validates_later(mj_.layout.schedule));
     if (validates_later(mj_.layout.schedule) && mj_.layout.pp > 1) {
       const View total = scalar("validated_norm", false);
@@ -382,6 +383,18 @@ class StageLowering {
                               .dtype = DType::F32,
                               .persistent = persistent}),
                 1, DType::F32);
+  }
+
+  // A tied tensor's bucket is closed alone, so it may come before one that is complete earlier.
+  void order_reductions() {
+    auto& list = out_.reductions;
+    for (auto begin = list.begin(); begin != list.end();) {
+      const auto end =
+          std::find_if(begin, list.end(), [&](const auto& r) { return r.chunk != begin->chunk; });
+      std::stable_sort(begin, end,
+                       [](const auto& a, const auto& b) { return a.segment < b.segment; });
+      begin = end;
+    }
   }
 
   // In the order of reduction. Stages that hold the same two chunks, in reverse, take them in the

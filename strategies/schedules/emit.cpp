@@ -153,46 +153,26 @@ class Emitter {
       stamp_pass(out, template_of(s, pass).body, s, pass);
       stamp_pass(out, template_of(s, pass).send, s, pass);
     };
-    program.events = static_cast<std::uint32_t>(m - 1) * t.events + t.last_events;
-    const std::uint32_t released = program.events++;  // the frame of the last backward pass
-    const Instruction release{.kind = Kind::Record, .stream = t.compute_stream, .event = released};
     stamp_received(program.prologue, s, forward(0));
     for (std::int32_t i = 0; i < ahead; ++i) {
       run(program.prologue, forward(i));
       stamp_received(program.prologue, s, forward(i + 1));
     }
-    program.prologue.push_back(release);
     std::vector<Instruction> body;
     body.reserve(size_of(t));
     stamp_frame(body, t.begin, s, m - 1);
     for (std::int32_t i = 0; i < m; ++i) {
       const Pass backward{PassKind::Backward, 0, i};
       run(body, forward(ahead + i));
-      if (const auto& receive = template_of(s, forward(ahead + i + 1)).receive; !receive.empty()) {
-        body.push_back({.kind = Kind::Wait,
-                        .stream = communication_stream(receive, Kind::Recv),
-                        .event = released});
-      }
       stamp_received(body, s, forward(ahead + i + 1));
       stamp_received(body, s, backward);
       run(body, backward);
-      body.push_back(release);
     }
     stamp_frame(body, t.finish, s, m - 1);
-    wait_for_previous_body(body, program.events);
     program.body = std::move(body);
-    program.buffers = t.buffers;
+    synchronise_endless(t_.plan, program);
+    place_memory_endless(t_.plan, program);
     keep_older_weights(program);
-  }
-
-  // What a body waits for and has not recorded itself by then, the one before has.
-  static void wait_for_previous_body(std::vector<Instruction>& body, std::uint32_t events) {
-    std::vector<char> recorded(events, 0);
-    for (Instruction& i : body) {
-      if (i.kind == Kind::Record) recorded[i.event] = 1;
-      const bool waits = i.kind == Kind::Wait || i.kind == Kind::HostWait;
-      if (waits && recorded[i.event] == 0) i.flags |= kPreviousBody;
-    }
   }
 
   // Micro-batches in flight when weights change go backward with those they went forward with: a

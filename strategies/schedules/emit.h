@@ -32,8 +32,8 @@ Templates derive_templates(Lowered lowered, const std::vector<StageTable>& table
 /// Post-validation (validates_later). Stages start the next body when they themselves have ended
 /// one: streams wait for the compute stream at the border of a body, ranks not for each other.
 ///
-/// No flush (PipedreamAsync). Bodies follow one another on every stream by the plan's own events: a
-/// wait for what this body has not recorded yet means the previous one. With two versions of the
+/// No flush (PipedreamAsync). Bodies follow one another on every stream by the plan's own events,
+/// which are derived from bodies that repeat (synchronise_endless). With two versions of the
 /// weights (PipeDream-2BW) a micro-batch meets the same weights forward and backward; kernels name
 /// the newer one in either pass, which is the same time.
 ///

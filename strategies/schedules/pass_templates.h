@@ -39,9 +39,10 @@ struct StageTemplates {
 std::int32_t last_micro_batch(const Layout& layout, std::int32_t local, std::int32_t micro_batches);
 
 /// True if events and memory are derived from whole bodies: chunks of a stage that hand over to one
-/// another, or take different micro-batches, come in an order that one micro-batch does not show.
+/// another, or take different micro-batches, come in an order that one micro-batch does not show,
+/// and what bodies that overlap wait for lies in the one before.
 constexpr bool derives_bodies(Schedule schedule) {
-  return placement(schedule) != Placement::RoundRobin;
+  return placement(schedule) != Placement::RoundRobin || never_drains(schedule);
 }
 
 /// Templates of one stage; its table says what the last micro-batch comes before and after.

@@ -229,7 +229,8 @@ class Grid {
     const OpKind kind = layout_.zero == 0 ? OpKind::AllReduce : OpKind::ReduceScatter;
     const auto all = static_cast<std::int64_t>(elements);
     const std::int64_t buckets =
-        overlap ? std::max<std::int64_t>(layout_.vpp, all / layout_.bucket_elements) : 1;
+        overlap ? std::max<std::int64_t>(layout_.vpp, all / bucket_elements(layout_, probed_.job))
+                : 1;
     const double one = prices_.collective(kind, gradient_bytes(all / buckets), groups).value;
     const double whole = one * static_cast<double>(buckets);
     stage.reduce += whole;
@@ -322,7 +323,8 @@ double micro_batches_in_flight(const Layout& l, std::int32_t s, std::int32_t m) 
     case Schedule::Hanayo:
     case Schedule::DualPipe:
     case Schedule::Chimera:
-    case Schedule::PipedreamAsync: break;  // none of the space that is searched
+    case Schedule::PipedreamAsync:
+    case Schedule::PipedreamStash: break;  // none of the space that is searched
   }
   return std::min(m, l.pp - s);
 }

@@ -201,5 +201,27 @@ TEST(Program, HelpsAndNamesItsVersion) {
   EXPECT_THAT(version.text, HasSubstr("gputwin "));
 }
 
+// ---- plan ----
+
+// Nobody gets stale gradients without asking, and who asks is told.
+TEST(Program, PlansWithoutAFlushOnlyWhereStaleWeightsAreAllowed) {
+  const std::string plan = "plan vgg16__v100_10gbe_4x1__tp1_pp1_dp4 --json";
+  const auto stale = [](const json& page) {
+    std::int64_t count = 0;
+    for (const json& row : page["plans"]) count += row["stale_weights"].get<bool>() ? 1 : 0;
+    return count;
+  };
+  const json asked = json::parse(program(plan + " --allow-stale", false).text);
+  EXPECT_EQ(stale(asked), 3);
+  EXPECT_THAT(asked["endless_verdict"].get<std::string>(), HasSubstr("older weights (stale)"));
+  const json silent = json::parse(program(plan, false).text);
+  EXPECT_EQ(stale(silent), 0);
+  EXPECT_FALSE(silent.contains("endless_verdict"));
+  EXPECT_EQ(asked["verdict"], silent["verdict"]);
+  const ProgramOutput refused = program(plan + " --method pipedream-stash");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.text, HasSubstr("--allow-stale"));
+}
+
 }  // namespace
 }  // namespace gputwin

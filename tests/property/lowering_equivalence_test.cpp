@@ -107,6 +107,11 @@ int expect_same_as_one_rank(const std::vector<World>& list) {
       const Schedule schedule = list[number].layout.schedule;
       const Results expected = interpret(*alone, options(0, schedule));
       const Results found = interpret(*plan, options(number, schedule));
+      if (schedule == Schedule::PipedreamAsync) {  // later bodies meet older weights, and no fault
+        InterpretOptions more = options(number, schedule);
+        more.bodies = 2;
+        interpret(*plan, more);
+      }
       EXPECT_NEAR(found.loss, expected.loss, kRelative * std::abs(expected.loss));
       expect_equal(found.gradients, expected.gradients, "gradient");
       expect_equal(found.weights, expected.weights, "weight");

@@ -106,8 +106,10 @@ class RowTranslation {
     no(!at(config_, "device_id").is_string(), "mixed clusters");
     const std::string schedule = word(parallel_, "schedule", "none");
     const bool torchgpipe = graph() && schedule == "torchgpipe";
-    no(!torchgpipe && !one_of(schedule, {"none", "1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2",
-                                         "zb-1p", "zb-2p", "zb-v"}),
+    const bool pipedream = graph() && schedule == "pipedream-async";
+    no(!torchgpipe && !pipedream &&
+           !one_of(schedule, {"none", "1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-1p",
+                              "zb-2p", "zb-v"}),
        "schedule " + schedule);
     no(!graph() && word(parallel_, "stage_unit", "layer") != "layer", "stages of pieces");
     const std::string recompute = word(config_, "recompute", "none");
@@ -370,6 +372,7 @@ class RowTranslation {
     const std::string stated = word(parallel_, "schedule", "none");
     if (pp == 1) return "none";
     if (stated == "torchgpipe") return "gpipe";
+    if (stated == "pipedream-async") return "pipedream-stash";  // PipeDream itself, not 2BW
     return stated == "none" ? (vpp > 1 ? "interleaved" : "1f1b") : stated;
   }
 

@@ -59,6 +59,7 @@ TEST(LoadScenario, FillsInDefaults) {
   EXPECT_EQ(s.name, "unnamed");
   Layout layout;
   layout.schedule = Schedule::None;
+  layout.bucket_elements = 0;  // as the stack
   EXPECT_EQ(s.layout, layout);
   EXPECT_EQ(s.job, (Job{.sequence = 128, .global_batch = 16}));
   const auto& m = std::get<Transformer>(s.workload);

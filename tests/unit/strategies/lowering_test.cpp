@@ -5,6 +5,8 @@
 #include <set>
 
 #include "strategies/lowering/stack_kernels.h"
+#include "strategies/lowering/transformer.h"
+#include "tests/support/small_cluster.h"
 #include "tests/unit/strategies/worlds.h"
 
 namespace gputwin {
@@ -320,6 +322,36 @@ TEST(Lowering, ContextParallelRanksAreReplicasOfTheWeights) {
   EXPECT_EQ(members(plan, 3, "cp_next"), (std::vector<std::uint32_t>{1}));
   EXPECT_EQ(members(plan, 7, "cp_previous"), (std::vector<std::uint32_t>{5}));
   EXPECT_EQ(plan.programs[0].inputs.at(0).sequence, job.sequence / 2);
+}
+
+// One bucket holds all layers of the first stage and one, closed before it, the tied embedding,
+// whose gradient comes last.
+TEST(Lowering, ReductionsStandInTheirOrderOfIssueBesideATiedTensor) {
+  Layout layout = layout_of(1, 2, 2);
+  layout.bucket_elements = 40'000'000;
+  Transformer model = tiny_gpt();
+  model.positions = Positions::Rope;  // no table of positions is complete with the embedding
+  model.max_positions = 0;
+  const auto lowered = lower(model, test::small_cluster({.gpus = 4}), layout, tiny_job(8));
+  const std::vector<Reduction>& first = std::get<Lowered>(lowered).stages[0].reductions;
+  ASSERT_EQ(first.size(), 2U);
+  EXPECT_LT(first[0].segment, first[1].segment);
+}
+
+// 25 MiB of F32 gradients, or of 16-bit ones, in torch; 40 million parameters elsewhere.
+TEST(Lowering, BucketsAreTheStacksUnlessStated) {
+  Layout layout;
+  layout.bucket_elements = 0;
+  Job job = tiny_job(8);
+  job.precision.grads = DType::F32;
+  job.stack = "torch-1.6-ddp";
+  EXPECT_EQ(bucket_elements(layout, job), 6'553'600);
+  job.precision.grads = DType::Bf16;
+  EXPECT_EQ(bucket_elements(layout, job), 13'107'200);
+  job.stack = "megatron-core";
+  EXPECT_EQ(bucket_elements(layout, job), 40'000'000);
+  layout.bucket_elements = 7;
+  EXPECT_EQ(bucket_elements(layout, job), 7);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <functional>
 #include <random>
 
+#include "strategies/layouts/endless.h"
+
 namespace gputwin {
 namespace {
 
@@ -136,6 +138,66 @@ TEST(Planners, AllUseAllDevicesAndAllUnits) {
       EXPECT_EQ(l.ranks(), devices);
     }
   }
+}
+
+// The slowest stage is least over all plans of two stages and more.
+TEST(EndlessPlans, EqualExhaustiveSearch) {
+  std::mt19937 draw(11);
+  for (int trial = 0; trial < 200; ++trial) {
+    const PipelineWorld w = random_world(draw);
+    double best = 1e30;
+    each_plan(w, [&](const PipelinePlan& plan) {
+      if (plan.size() > 1) best = std::min(best, endless_time(w, plan).value);
+    });
+    const std::vector<PipelinePlan> plans = endless_plans(w);
+    ASSERT_EQ(plans.empty(), best == 1e30);
+    if (!plans.empty()) EXPECT_NEAR(endless_time(w, plans[0]).value, best, 1e-12) << trial;
+  }
+}
+
+// 9 s of work on three devices, 3 s on one: 3 s a micro-batch. Ring of 6 GB over three, 4/3 x 6 = 8
+// GB at 1 GB/s, is hidden by a backward pass of 6 s but for 2: (9 + 2) / 3.
+TEST(EndlessPlans, HideGradientsUnderTheBackwardPass) {
+  PipelineWorld w;
+  w.devices = 4;
+  w.between = w.in_node = BytesPerSecond(1e9);
+  w.units = {{.name = "a",
+              .forward = Seconds(3),
+              .backward = Seconds(6),
+              .output = Bytes(0),
+              .weights = Bytes(6'000'000'000),
+              .inputs = {}},
+             {.name = "b",
+              .forward = Seconds(1),
+              .backward = Seconds(2),
+              .output = Bytes(0),
+              .weights = Bytes(0),
+              .inputs = {0}}};
+  EXPECT_DOUBLE_EQ(endless_time(w, {{0, 1, 3}, {1, 2, 1}}).value, 11.0 / 3);
+}
+
+// Two machines of two. The outer level cuts nothing, so both machines hold both inner stages, and a
+// replica finds its neighbour on its own machine: the first stage on GPUs 0 and 2.
+TEST(PipeDreamPlan, ReplicasOfAnInnerStageStandOnEveryMachine) {
+  PipelineWorld w;
+  w.devices = 4;
+  w.devices_per_node = 2;
+  w.in_node = BytesPerSecond(1e10);
+  w.between = BytesPerSecond(1e13);
+  // Replicas exchange 100 TB of weights, stages next to nothing: slow within a machine alone.
+  for (const char* name : {"a", "b"}) {
+    w.units.push_back({.name = name,
+                       .forward = Seconds(100),
+                       .backward = Seconds(200),
+                       .output = Bytes(1),
+                       .weights = Bytes(100'000'000'000'000),
+                       .inputs = {}});
+  }
+  w.units[1].inputs = {0};
+  const PipelinePlan plan = plan_by("pipedream", w);
+  EXPECT_EQ(plan, (PipelinePlan{{0, 1, 2, {0, 2}}, {1, 2, 2, {1, 3}}}));
+  const Layout layout = layout_of("pipedream", plan, 4);
+  EXPECT_EQ(layout.devices, (std::vector<GpuId>{GpuId(0), GpuId(2), GpuId(1), GpuId(3)}));
 }
 
 }  // namespace
