@@ -46,11 +46,6 @@ std::optional<Infeasible> compress_gradients_refusal(const Transformer& model,
   if (placement(layout.schedule) == Placement::TwoWay) {
     return no("gradients of two copies of the model", "set layout.schedule to 1f1b");
   }
-  if (layout.schedule == Schedule::PipedreamAsync) {
-    // Payloads of one iteration met those of the next in a property test: events are derived within
-    // a body, and these bodies follow one another without a flush.
-    return no("gradients of iterations that overlap", "set layout.schedule to 1f1b");
-  }
   if (layout.offload.enabled && layout.offload.gradients != OffloadPlace::Gpu) {
     return no("gradients that leave the GPU", "keep gradients on the GPU in the pass offload");
   }

@@ -282,8 +282,7 @@ std::vector<World> schedule_worlds(Schedule schedule, std::int32_t vpp) {
           w.job.optimizer = draw.of({Optimizer::AdamW, Optimizer::Sgd});
           // Codes that keep every value, of gradients and messages.
           const Codec every{.kind = CodecKind::Block, .bits = 8};
-          const bool flushes = schedule != Schedule::PipedreamAsync;
-          if (dp > 1 && ways == 1 && flushes && draw.of({true, false})) {
+          if (dp > 1 && ways == 1 && draw.of({true, false})) {
             w.layout.compression.reduced = every;
             w.layout.compression.feedback = draw.of({true, false});
             w.layout.compression.sum = draw.of({CompressedSum::Gather, CompressedSum::TwoStep});

@@ -290,9 +290,6 @@ TEST(Compress, SaysWhatItDoesNotTake) {
   l.zero = 1;
   l.compression.reduced = {.kind = CodecKind::LowRank, .rank = 4};
   EXPECT_EQ(fix(l), "set layout.zero to 0, or choose topk, int8 or int4");
-  l.pp = 2;
-  l.schedule = Schedule::PipedreamAsync;
-  EXPECT_EQ(fix(l), "set layout.schedule to 1f1b");
   l.dp = 1;
   EXPECT_EQ(fix(l), "set layout.dp to 2 or more");
   Layout m = of_messages(1, false, Schedule::OneFOneB);
