@@ -14,6 +14,8 @@ bool touches(const Call& call, BufferId buffer) {
          std::any_of(call.writes.begin(), call.writes.end(), is);
 }
 
+bool has_master(const Call& adam) { return adam.writes.size() > 3; }
+
 View flat_view(BufferId buffer, std::int64_t elements, DType dtype) {
   return {.buffer = buffer, .rows = 1, .cols = elements, .ld = elements, .dtype = dtype};
 }
@@ -116,19 +118,21 @@ class OptimizerMove {
 
   void move(const Step& s) {
     const std::int32_t k = number_++;
-    for (const std::size_t i : s.passes) drop_[i] = 1;
-    drop_[s.adam] = 1;
     const Call adam = c_.call((*body_)[s.adam]);
-    const View gradient = on_host(s.gradient), weight = on_host(s.weight);
+    const bool keeps_master = c_.spec.masters_on_gpu && has_master(adam);
+    drop_[s.adam] = 1;
+    for (const std::size_t i : s.passes) drop_[i] = keeps_master ? 0 : 1;
+    const View down = keeps_master ? adam.reads[0] : s.gradient;
+    const View up_to = keeps_master ? adam.writes[0] : s.weight;
+    const View gradient = on_host(down), weight = on_host(up_to);
     std::size_t at = s.adam;
     if (c_.spec.optimizer_by_bucket) {
-      at = std::max(behind_last_use(s.gradient.buffer, s.adam),
-                    behind_last_use(s.weight.buffer, s.adam));
+      at = std::max(behind_last_use(down.buffer, s.adam), behind_last_use(up_to.buffer, s.adam));
     }
-    if (!leaving_.holds(s.gradient.buffer)) {
-      const std::size_t when = behind_last_use(s.gradient.buffer, s.adam);
+    if (!leaving_.holds(down.buffer)) {
+      const std::size_t when = behind_last_use(down.buffer, s.adam);
       insert_[when].push_back(
-          c_.copy(CopyKind::DeviceToHost, c_.streams.out, s.gradient, gradient, "gradient_out", k));
+          c_.copy(CopyKind::DeviceToHost, c_.streams.out, down, gradient, "gradient_out", k));
       at = std::max(at, when);
     }
     Call call{.op = {.kind = OpKind::CpuAdam,
@@ -138,7 +142,8 @@ class OptimizerMove {
               .reads = {gradient},
               .writes = {}};
     if (c_.spec.clip_by_norm) call.reads.push_back(norm(s));
-    std::vector<View> states(adam.writes.begin(), adam.writes.end() - 1);
+    // Without a master among what is written the host steps the weight itself (op.h, note 4).
+    std::vector<View> states(adam.writes.begin() + (keeps_master ? 1 : 0), adam.writes.end() - 1);
     for (const View& v : states) c_.plan().buffers[v.buffer.value].arena = c_.host;
     std::vector<Instruction>& here = c_.spec.delayed_update ? late_ : insert_[at];
     const std::vector<View> used = from_nvme(states, k, here);
@@ -154,9 +159,29 @@ class OptimizerMove {
                                        .occurrence = k})
                                 .value});
     to_nvme(states, used, k, here);
-    if (leaving_.holds(s.weight.buffer)) return;
+    if (leaving_.holds(up_to.buffer)) return;
     std::vector<Instruction>& up = c_.spec.delayed_update ? insert_[s.adam] : insert_[at];
-    up.push_back(c_.copy(CopyKind::HostToDevice, c_.streams.in, weight, s.weight, "weight_in", k));
+    up.push_back(c_.copy(CopyKind::HostToDevice, c_.streams.in, weight, up_to, "weight_in", k));
+    if (keeps_master && !copies_master(s)) up.push_back(master_copy(s, up_to));
+  }
+
+  // The step wrote the weight itself; from a master that came up it is copied.
+  bool copies_master(const Step& s) const {
+    return std::any_of(s.passes.begin(), s.passes.end(), [&](std::size_t i) {
+      return c_.plan().names[(*body_)[i].name].op == "copy_master";
+    });
+  }
+  Instruction master_copy(const Step& s, const View& master) const {
+    Instruction i = (*body_)[s.adam];
+    const Op op{.kind = OpKind::CastCopy,
+                .dtype = master.dtype,
+                .out = s.weight.dtype,
+                .dims = {s.elements}};
+    Name name = c_.plan().names[i.name];
+    name.op = "copy_master";
+    i.call = c_.builder.call({.op = op, .reads = {master}, .writes = {s.weight}}).value;
+    i.name = c_.builder.name(std::move(name)).value;
+    return i;
   }
 
   // The sum of squares of all gradients, which the host needs before its first step.

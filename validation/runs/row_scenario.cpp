@@ -422,7 +422,10 @@ class RowTranslation {
     if (share <= 0 && !params && !gradients && !activations) return Json::array();
     const std::string to = word(stated, "to", "cpu");
     Json o;
-    o["strategy"] = params ? "zero-infinity-cpu" : "zero-offload";
+    const bool megatron = stack_is("megatron") && !stack_is("megatron-deepspeed");
+    o["strategy"] = params                  ? "zero-infinity-cpu"
+                    : megatron && share > 0 ? "megatron-hybrid"
+                                            : "zero-offload";
     o["gradients"] = gradients ? "cpu" : "gpu";
     o["optimizer"] = share > 0 ? to : "gpu";
     if (share > 0) o["optimizer_share"] = share;

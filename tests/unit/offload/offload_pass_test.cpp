@@ -135,6 +135,14 @@ TEST(OffloadMeaning, OfWeightsOnNvme) {
 }
 TEST(OffloadMeaning, OfPatrickStar) { expect_one_meaning("patrickstar", "torch"); }
 TEST(OffloadMeaning, OfL2l) { expect_one_meaning("l2l", "torch", 1); }
+TEST(OffloadMeaning, OfMegatronsHybrid) { expect_one_meaning("megatron-hybrid", "torch"); }
+TEST(OffloadMeaning, OfMegatronsHybridWithPassesOfTheOptimizer) {
+  expect_one_meaning("megatron-hybrid", "deepspeed");
+}
+TEST(OffloadMeaning, OfHalfOfMegatronsHybrid) {
+  expect_one_meaning("megatron-hybrid", "megatron-core", 2, 300,
+                     [](OffloadSpec& s) { s.optimizer_share = 0.5; });
+}
 TEST(OffloadMeaning, OfTwinFlow) { expect_one_meaning("zero-offload-plus", "megatron-core"); }
 TEST(OffloadMeaning, OfFsdp) { expect_one_meaning("fsdp-offload", "torch"); }
 TEST(OffloadMeaning, OfCapuchin) { expect_one_meaning("capuchin", "torch", 1); }
