@@ -42,6 +42,10 @@ class OptimizerMove {
     std::vector<Instruction> out;
     if (c_.spec.delayed_update) out = late_;
     for (std::size_t i = 0; i <= body.size(); ++i) {
+      const bool first = !steps_.empty() && i == steps_.front().adam;
+      for (const auto* list : {&clipped_, &copied_down_, &stepped_, &copied_up_}) {
+        if (first) out.insert(out.end(), list->begin(), list->end());
+      }
       out.insert(out.end(), insert_[i].begin(), insert_[i].end());
       if (i < body.size() && drop_[i] == 0) out.push_back(body[i]);
     }
@@ -122,6 +126,10 @@ class OptimizerMove {
     const bool keeps_master = c_.spec.masters_on_gpu && has_master(adam);
     drop_[s.adam] = 1;
     for (const std::size_t i : s.passes) drop_[i] = keeps_master ? 0 : 1;
+    const bool clipped_first = keeps_master && clip_first(s);
+    // One optimizer steps when all gradients are there and before the first weights go up: the
+    // gradient of the first bucket comes down last, the weights of the last one go up first.
+    const bool at_once = keeps_master && !c_.spec.overlap_copies && !c_.spec.delayed_update;
     const View down = keeps_master ? adam.reads[0] : s.gradient;
     const View up_to = keeps_master ? adam.writes[0] : s.weight;
     const View gradient = on_host(down), weight = on_host(up_to);
@@ -131,8 +139,13 @@ class OptimizerMove {
     }
     if (!leaving_.holds(down.buffer)) {
       const std::size_t when = behind_last_use(down.buffer, s.adam);
-      insert_[when].push_back(
-          c_.copy(CopyKind::DeviceToHost, c_.streams.out, down, gradient, "gradient_out", k));
+      const Instruction copy =
+          c_.copy(CopyKind::DeviceToHost, c_.streams.out, down, gradient, "gradient_out", k);
+      if (at_once) {
+        copied_down_.insert(copied_down_.begin(), copy);
+      } else {
+        (clipped_first ? clipped_ : insert_[when]).push_back(copy);
+      }
       at = std::max(at, when);
     }
     Call call{.op = {.kind = OpKind::CpuAdam,
@@ -141,11 +154,13 @@ class OptimizerMove {
                      .dims = {s.elements, c_.ranks_on_node()}},
               .reads = {gradient},
               .writes = {}};
-    if (c_.spec.clip_by_norm) call.reads.push_back(norm(s));
+    if (c_.spec.clip_by_norm) call.reads.push_back(norm(s, at_once ? clipped_ : insert_[s.adam]));
     // Without a master among what is written the host steps the weight itself (op.h, note 4).
     std::vector<View> states(adam.writes.begin() + (keeps_master ? 1 : 0), adam.writes.end() - 1);
     for (const View& v : states) c_.plan().buffers[v.buffer.value].arena = c_.host;
-    std::vector<Instruction>& here = c_.spec.delayed_update ? late_ : insert_[at];
+    std::vector<Instruction>& here = at_once                  ? stepped_
+                                     : c_.spec.delayed_update ? late_
+                                                              : insert_[at];
     const std::vector<View> used = from_nvme(states, k, here);
     call.writes = used;
     call.writes.push_back(weight);
@@ -161,10 +176,28 @@ class OptimizerMove {
     to_nvme(states, used, k, here);
     if (leaving_.holds(up_to.buffer)) return;
     std::vector<Instruction>& up = c_.spec.delayed_update ? insert_[s.adam] : insert_[at];
-    up.push_back(c_.copy(CopyKind::HostToDevice, c_.streams.in, weight, up_to, "weight_in", k));
+    const Instruction copy =
+        c_.copy(CopyKind::HostToDevice, c_.streams.in, weight, up_to, "weight_in", k);
+    if (at_once) {
+      copied_up_.insert(copied_up_.begin(), copy);
+    } else {
+      up.push_back(copy);
+    }
     if (keeps_master && !copies_master(s)) up.push_back(master_copy(s, up_to));
   }
 
+  // All gradients are clipped before the first of them goes down, so that no clip waits for the
+  // weights of the bucket before. False: clipping is no pass of its own.
+  bool clip_first(const Step& s) {
+    bool found = false;
+    for (const std::size_t i : s.passes) {
+      if (c_.plan().names[(*body_)[i].name].op != "clip") continue;
+      drop_[i] = 1;
+      clipped_.push_back((*body_)[i]);
+      found = true;
+    }
+    return found;
+  }
   // The step wrote the weight itself; from a master that came up it is copied.
   bool copies_master(const Step& s) const {
     return std::any_of(s.passes.begin(), s.passes.end(), [&](std::size_t i) {
@@ -185,10 +218,10 @@ class OptimizerMove {
   }
 
   // The sum of squares of all gradients, which the host needs before its first step.
-  View norm(const Step& s) {
+  View norm(const Step& s, std::vector<Instruction>& before) {
     const View host = on_host(s.sum);
     if (!std::exchange(norm_copied_, true)) {
-      insert_[s.adam].push_back(
+      before.push_back(
           c_.copy(CopyKind::DeviceToHost, c_.streams.out, s.sum, host, "grad_norm_out", 0));
     }
     return host;
@@ -237,7 +270,10 @@ class OptimizerMove {
   const std::vector<Instruction>* body_ = nullptr;
   std::vector<Step> steps_;
   std::vector<std::vector<Instruction>> insert_;  // before the instruction of that index
-  std::vector<Instruction> late_;                 // at the start of the body: delayed updates
+  std::vector<Instruction> clipped_;              // before the first step: clips and their copies
+  std::vector<Instruction> copied_down_, stepped_,
+      copied_up_;                  // then, where all are stepped at once
+  std::vector<Instruction> late_;  // at the start of the body: delayed updates
   std::vector<char> drop_;
   std::map<std::uint32_t, BufferId> twins_;
   std::map<std::pair<std::size_t, std::int32_t>, BufferId> staging_;
