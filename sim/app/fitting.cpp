@@ -87,7 +87,7 @@ void shard_all(Layout& l) {
 }
 
 /// Changes that save memory, cheapest in time first.
-std::vector<Layout> lighter_layouts(const Layout& from) {
+std::vector<Layout> lighter_layouts(const Layout& from, bool has_nvme) {
   Candidates c(from);
   if (from.dp * from.cp > 1) c.add([](Layout& l) { l.zero = std::max(l.zero, 1); });
   if (from.tp > 1) c.add([](Layout& l) { l.sp = true; });
@@ -113,11 +113,9 @@ std::vector<Layout> lighter_layouts(const Layout& from) {
     l.sp = l.tp > 1;
     l.micro_batch = 1;
   });
-  // What leaves already goes to NVMe where the host is too small; else weights leave as well.
-  const std::vector<const char*> strategies =
-      from.offload.enabled
-          ? std::vector<const char*>{"greedy", "zero-infinity-nvme"}
-          : std::vector<const char*>{"zero-offload", "greedy", "zero-infinity-nvme"};
+  std::vector<const char*> strategies{"zero-offload", "greedy"};
+  if (from.offload.enabled) strategies = {"greedy"};
+  if (has_nvme) strategies.push_back("zero-infinity-nvme");  // where the host is too small as well
   for (const char* strategy : strategies) {
     const OffloadSpec spec = *find_offload_strategy(strategy);
     c.add([&](Layout& l) { l.offload = spec; });
@@ -214,7 +212,8 @@ std::vector<RoleMemory> memory_of(const Scenario& scenario, const Plan& plan,
 std::vector<LayoutChange> fitting_changes(const Scenario& scenario, const HardwareModel& costs,
                                           const Topology& topology, bool all) {
   std::vector<LayoutChange> fitting;
-  for (const Layout& layout : lighter_layouts(scenario.layout)) {
+  const bool has_nvme = topology.node_type(GpuId(0)).nvme_read.value > 0;
+  for (const Layout& layout : lighter_layouts(scenario.layout, has_nvme)) {
     auto change = fits(scenario, layout, costs, topology);
     if (!change) continue;
     fitting.push_back(*std::move(change));
@@ -233,7 +232,7 @@ std::string what_fits(const Scenario& scenario, const HardwareModel& costs,
   if (!more.empty()) return none + "; " + more;
   return none + fmt::format(
                     " and no more of the {} GPUs of the cluster help: take a larger cluster and "
-                    "cut the model over it (layout.tp, layout.pp)",
+                    "cut the model over it (layout.tp, layout.pp), or hosts of more memory",
                     topology.gpus());
 }
 

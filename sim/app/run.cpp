@@ -303,7 +303,7 @@ std::string fit(Scenario& scenario, const HardwareModel& costs, const Topology& 
   if (short_of == nullptr || !short_of->short_by) return "";
   std::optional<LayoutChange> change = cheapest_fit(scenario, costs, topology);
   if (!change) return "";
-  std::string fitted = "did not fit (" + short_of->reason + "); fitted by " + change->what;
+  std::string fitted = "changed to fit: " + change->what + " (" + short_of->reason + ")";
   scenario.layout = std::move(change->layout);
   outcome = prepare(scenario, costs, topology);
   return fitted;

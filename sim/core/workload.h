@@ -40,7 +40,7 @@ struct Mla {
   bool operator==(const Mla&) const = default;
 };
 
-/// Transformer of one stack of layers, a decoder (causal) or an encoder. All sizes are counts of elements of the unsharded model.
+/// Transformer of one stack of layers, decoder or encoder. Sizes count elements, unsharded.
 struct Transformer {
   std::string name;
   std::int64_t layers = 0;

@@ -156,7 +156,7 @@ TEST(Program, ReportsTheLayoutThatFits) {
       "run gpt3_13b__a100_1x8__tp1_pp1_dp1_greedy --fit --set passes.0.offload.strategy=none "
       "--set layout.recompute=none --set layout.micro_batch=32");
   EXPECT_EQ(output.exit_code, 0) << output.text;
-  EXPECT_THAT(output.text, HasSubstr("fitted by passes="));
+  EXPECT_THAT(output.text, HasSubstr("changed to fit: passes="));
   EXPECT_THAT(output.text, Not(HasSubstr("recompute none")));
 }
 
