@@ -198,6 +198,7 @@ class OptimizerMove {
     }
     return found;
   }
+
   // The step wrote the weight itself; from a master that came up it is copied.
   bool copies_master(const Step& s) const {
     return std::any_of(s.passes.begin(), s.passes.end(), [&](std::size_t i) {
@@ -271,8 +272,8 @@ class OptimizerMove {
   std::vector<Step> steps_;
   std::vector<std::vector<Instruction>> insert_;  // before the instruction of that index
   std::vector<Instruction> clipped_;              // before the first step: clips and their copies
-  std::vector<Instruction> copied_down_, stepped_,
-      copied_up_;                  // then, where all are stepped at once
+  // Then, where all are stepped at once:
+  std::vector<Instruction> copied_down_, stepped_, copied_up_;
   std::vector<Instruction> late_;  // at the start of the body: delayed updates
   std::vector<char> drop_;
   std::map<std::uint32_t, BufferId> twins_;

@@ -160,6 +160,15 @@ TEST(Program, ReportsTheLayoutThatFits) {
   EXPECT_THAT(output.text, Not(HasSubstr("recompute none")));
 }
 
+// A node without a drive is not sent to one: trying NVMe there ended --fit with bad input.
+TEST(Program, FitsAJobWithoutADrive) {
+  const ProgramOutput output = program(
+      "run gpt3_13b__a100_1x8__tp1_pp1_dp1_greedy --fit --set passes.0.offload.strategy=none "
+      "--set cluster=v100_32gb_1x8");
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("changed to fit: passes="));
+}
+
 TEST(Program, GivesUpAtTheTimeLimit) {
   const ScratchFolder folder("program-limit");
   const ProgramOutput output =
