@@ -23,7 +23,8 @@ LayerFlops layer_flops(const Transformer& model, std::int64_t index, double s,
     weights += static_cast<double>(model.moe.top_k * model.expert_parameters()) +
                h * static_cast<double>(model.moe.experts);
   }
-  double pairs = convention == FlopsConvention::Megatron ? s * s : s * (s + 1.0) / 2.0;
+  const bool square = convention == FlopsConvention::Megatron || !model.causal;
+  double pairs = square ? s * s : s * (s + 1.0) / 2.0;
   const double window = static_cast<double>(model.window_of(index));
   if (window > 0 && window < s) {
     pairs =

@@ -111,6 +111,16 @@ std::vector<RoleMemory> predict_memory(const Plan& plan, const CostModel& costs,
   return roles;
 }
 
+std::vector<std::int64_t> host_bytes(const Plan& plan, const std::vector<RoleMemory>& memory,
+                                     const Topology& topology) {
+  std::vector<std::int64_t> host(static_cast<std::size_t>(topology.cluster().nodes()), 0);
+  for (const Rank& rank : plan.ranks) {
+    host[static_cast<std::size_t>(topology.node_of(rank.gpu))] +=
+        memory[rank.program.value].figures.host.value;
+  }
+  return host;
+}
+
 std::optional<Infeasible> memory_shortage(const Plan& plan, const std::vector<RoleMemory>& memory,
                                           const Topology& topology) {
   std::optional<Infeasible> worst;
@@ -120,25 +130,24 @@ std::optional<Infeasible> memory_shortage(const Plan& plan, const std::vector<Ro
   };
   for (const RoleMemory& role : memory) {
     if (role.capacity.value == 0 || role.figures.device <= role.capacity) continue;
-    std::string reason = fmt::format("{} needs {:.1f} GiB of GPU memory, the device has {:.1f} GiB",
-                                     role.role, gib(role.figures.device), gib(role.capacity));
+    const Bytes short_by = role.figures.device - role.capacity;
+    std::string reason = fmt::format(
+        "{} needs {:.1f} GiB of GPU memory, the device has {:.1f} GiB: {:.2f} GiB too much",
+        role.role, gib(role.figures.device), gib(role.capacity), gib(short_by));
     if (!role.figures.out_of_memory.empty()) {
       reason += "; PyTorch would say: " + role.figures.out_of_memory;
     }
-    note(role.figures.device - role.capacity, std::move(reason));
+    note(short_by, std::move(reason));
   }
-  std::vector<std::int64_t> host(static_cast<std::size_t>(topology.cluster().nodes()), 0);
-  for (const Rank& rank : plan.ranks) {
-    host[static_cast<std::size_t>(topology.node_of(rank.gpu))] +=
-        memory[rank.program.value].figures.host.value;
-  }
+  const std::vector<std::int64_t> host = host_bytes(plan, memory, topology);
   for (const Rank& rank : plan.ranks) {
     const Bytes has = topology.node_type(rank.gpu).host.memory;
     const auto node = static_cast<std::size_t>(topology.node_of(rank.gpu));
     if (has.value == 0 || host[node] <= has.value) continue;
     note(Bytes(host[node]) - has,
-         fmt::format("node {} needs {:.1f} GiB of host memory and has {:.1f} GiB", node,
-                     gib(Bytes(host[node])), gib(has)));
+         fmt::format(
+             "node {} needs {:.1f} GiB of host memory and has {:.1f} GiB: {:.2f} GiB too much",
+             node, gib(Bytes(host[node])), gib(has), gib(Bytes(host[node]) - has)));
   }
   return worst;
 }

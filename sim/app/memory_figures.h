@@ -20,6 +20,10 @@ std::vector<RoleMemory> predict_memory(const Plan& plan, const CostModel& costs,
                                        const Topology& topology,
                                        const AllocatorOptions& allocator = {});
 
+/// Bytes of host memory that the ranks of each node hold, by node.
+std::vector<std::int64_t> host_bytes(const Plan& plan, const std::vector<RoleMemory>& memory,
+                                     const Topology& topology);
+
 /// The first role or node whose memory does not suffice, by the largest shortage; none if all fit.
 std::optional<Infeasible> memory_shortage(const Plan& plan, const std::vector<RoleMemory>& memory,
                                           const Topology& topology);

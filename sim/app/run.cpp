@@ -9,6 +9,7 @@
 #include "hwmodels/hardware_model.h"
 #include "sim/app/data_directory.h"
 #include "sim/app/describe.h"
+#include "sim/app/fitting.h"
 #include "sim/app/memory_figures.h"
 #include "sim/app/offload_figures.h"
 #include "sim/app/pass_figures.h"
@@ -21,7 +22,6 @@
 #include "sim/trace/gtr_file.h"
 #include "sim/trace/perfetto_writer.h"
 #include "sim/trace/run_trace.h"
-#include "strategies/offload/strategies.h"
 #include "strategies/passes/choose.h"
 #include "strategies/strategy.h"
 
@@ -97,97 +97,6 @@ void apply_what_if(const WhatIf& what_if, Plan& plan) {
   if (what_if.jitter) plan.jitter = *what_if.jitter;
 }
 
-/// Single changes to a layout that save memory, cheapest in time first.
-std::vector<LayoutChange> lighter_layouts(const Layout& from) {
-  std::vector<LayoutChange> list;
-  const auto add = [&](std::string what, auto change) {
-    Layout changed = from;
-    change(changed);
-    if (!(changed == from)) list.push_back({std::move(what), std::move(changed)});
-  };
-  if (from.zero == 0 && from.dp * from.cp > 1) add("layout.zero=1", [](Layout& l) { l.zero = 1; });
-  if (from.tp > 1) add("layout.sp=true", [](Layout& l) { l.sp = true; });
-  if (from.recompute == Recompute::None) {
-    add("layout.recompute=selective", [](Layout& l) { l.recompute = Recompute::Selective; });
-  }
-  add("layout.recompute=full", [](Layout& l) { l.recompute = Recompute::Full; });
-  add("layout.recompute=full, layout.zero=1, layout.sp=true", [](Layout& l) {
-    l.recompute = Recompute::Full;
-    if (l.dp * l.cp > 1) l.zero = std::max(l.zero, 1);
-    l.sp = l.tp > 1;
-  });
-  // Parameters are gathered for every micro-batch: a pipeline has many in flight.
-  const std::int32_t most = from.pp == 1 ? 3 : 2;
-  add("layout.recompute=full, layout.zero=" + std::to_string(most), [&](Layout& l) {
-    l.recompute = Recompute::Full;
-    if (l.dp > 1) l.zero = std::max(l.zero, most);
-  });
-  if (from.offload.enabled) return list;
-  for (const char* strategy : {"zero-offload", "greedy"}) {
-    const std::string pass = fmt::format(R"(passes=[{{"offload":{{"strategy":"{}"}}}}])", strategy);
-    const OffloadSpec spec = *find_offload_strategy(strategy);
-    add(pass, [&](Layout& l) { l.offload = spec; });
-    add(pass + ", layout.recompute=full", [&](Layout& l) {
-      l.offload = spec;
-      l.recompute = Recompute::Full;
-    });
-    if (from.dp * from.cp == 1) continue;
-    add(pass + ", layout.recompute=full, layout.zero=" + std::to_string(most), [&](Layout& l) {
-      l.offload = spec;
-      l.recompute = Recompute::Full;
-      l.zero = std::max(l.zero, most);
-    });
-  }
-  return list;
-}
-
-Outcome<Plan> plan_of(const Scenario& scenario, const Layout& layout, const CostModel& costs) {
-  return make_plan(scenario.workload, scenario.cluster, layout, scenario.job, nullptr, &costs,
-                   scenario.plugins);
-}
-
-/// The stack's settings with those that the job states.
-AllocatorOptions allocator_of(const Scenario& scenario, const HardwareModel& costs) {
-  AllocatorOptions options = costs.stack(DeviceKindId(0)).allocator;
-  const AllocatorChoice& stated = scenario.allocator;
-  options.expandable_segments = stated.expandable_segments.value_or(options.expandable_segments);
-  options.max_split_size = stated.max_split_size.value_or(options.max_split_size);
-  options.roundup_power2_divisions =
-      stated.roundup_power2_divisions.value_or(options.roundup_power2_divisions);
-  return options;
-}
-
-std::vector<RoleMemory> memory_of(const Scenario& scenario, const Plan& plan,
-                                  const HardwareModel& costs, const Topology& topology) {
-  return predict_memory(plan, costs, topology, allocator_of(scenario, costs));
-}
-
-/// The first lighter layout that fits, as text; empty memory needs no advice.
-std::string what_fits(const Scenario& scenario, const HardwareModel& costs,
-                      const Topology& topology) {
-  const std::vector<LayoutChange> fitting = fitting_changes(scenario, costs, topology, false);
-  if (!fitting.empty()) return fitting.front().what + " fits";
-  return "no change of recompute, zero, sp or offload fits: use more GPUs per model (layout.tp, "
-         "layout.pp) or a smaller layout.micro_batch";
-}
-
-/// Of all changes that fit, the one with the shortest iteration without contention.
-std::optional<LayoutChange> cheapest_fit(const Scenario& scenario, const HardwareModel& costs,
-                                         const Topology& topology) {
-  std::optional<LayoutChange> best;
-  Ps least = 0;
-  for (LayoutChange& change : fitting_changes(scenario, costs, topology, true)) {
-    Outcome<Plan> outcome = plan_of(scenario, change.layout, costs);
-    const ExecutionOutcome executed =
-        ReferenceExecutor().run(std::get<Plan>(outcome), costs, topology, RunOptions{}, nullptr);
-    const auto* execution = std::get_if<Execution>(&executed);
-    if (execution == nullptr || (best && execution->iteration >= least)) continue;
-    least = execution->iteration;
-    best = std::move(change);
-  }
-  return best;
-}
-
 /// Ranks worth drawing, at most `limit`: one of each program and those that differ by their speed,
 /// or all.
 std::vector<RankId> traced_ranks(const Plan& plan, std::size_t limit, bool all) {
@@ -253,20 +162,6 @@ std::unique_ptr<Executor> executor_of(ExecutorKind kind) {
 }
 
 }  // namespace
-
-std::vector<LayoutChange> fitting_changes(const Scenario& scenario, const HardwareModel& costs,
-                                          const Topology& topology, bool all) {
-  std::vector<LayoutChange> fitting;
-  for (LayoutChange& change : lighter_layouts(scenario.layout)) {
-    const Outcome<Plan> outcome = plan_of(scenario, change.layout, costs);
-    const Plan* plan = std::get_if<Plan>(&outcome);
-    if (plan == nullptr) continue;
-    if (memory_shortage(*plan, memory_of(scenario, *plan, costs, topology), topology)) continue;
-    fitting.push_back(std::move(change));
-    if (!all) break;
-  }
-  return fitting;
-}
 
 Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& costs,
                              const Topology& topology) {
@@ -408,7 +303,7 @@ std::string fit(Scenario& scenario, const HardwareModel& costs, const Topology& 
   if (short_of == nullptr || !short_of->short_by) return "";
   std::optional<LayoutChange> change = cheapest_fit(scenario, costs, topology);
   if (!change) return "";
-  std::string fitted = "did not fit (" + short_of->reason + "); fitted by " + change->what;
+  std::string fitted = "changed to fit: " + change->what + " (" + short_of->reason + ")";
   scenario.layout = std::move(change->layout);
   outcome = prepare(scenario, costs, topology);
   return fitted;
@@ -435,6 +330,7 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   }
   Outcome<PreparedRun> outcome = prepare(scenario, costs, topology);
   const std::string fitted = request.fit ? fit(scenario, costs, topology, outcome) : "";
+  if (!fitted.empty() && request.on_fit) request.on_fit(scenario.layout);
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun& prepared = std::get<PreparedRun>(outcome);
 

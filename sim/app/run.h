@@ -32,7 +32,8 @@ struct RunRequest {
   Executor* machine = nullptr;
   /// Why `machine` cannot run a plan, if so; or empty.
   std::function<std::optional<Infeasible>(const Plan&)> obstacle{};
-  bool fit = false;  // change a job that does not fit so that it does
+  bool fit = false;                             // change a job that does not fit so that it does
+  std::function<void(const Layout&)> on_fit{};  // called with the layout that it has then
 };
 
 /// Everything between the scenario and the executor, made once and kept for explaining and tracing.
@@ -47,17 +48,6 @@ struct PreparedRun {
 /// fits. With what_if.unlimited_memory a shortage is a warning.
 Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& costs,
                              const Topology& topology);
-
-/// A change to a layout, as a person would write it.
-struct LayoutChange {
-  std::string what;
-  Layout layout;
-};
-
-/// Changes of sharding, recomputation and offload that make the job fit, in the order in which they
-/// usually cost time; the first only, or all. Empty: none does.
-std::vector<LayoutChange> fitting_changes(const Scenario& scenario, const HardwareModel& costs,
-                                          const Topology& topology, bool all);
 
 /// The result of a run, or why there is none.
 using RunOutcome = std::variant<RunResult, Infeasible, Deadlock, Cancelled>;

@@ -196,6 +196,7 @@ Transformer read_transformer(const Json& model) {
   if (t.has_mla()) t.head_dim = t.mla.nope + t.mla.rope;
   t.window = model.value("window", std::int64_t{0});
   t.full_every = model.value("full_every", std::int64_t{0});
+  t.causal = model.value("kind", "decoder") != "encoder";
   return t;
 }
 

@@ -40,12 +40,7 @@ volatile std::sig_atomic_t interrupted = 0;
 void on_interrupt(int) { interrupted = 1; }
 
 int print_infeasible(const Infeasible& infeasible) {
-  fmt::print(stderr, "gputwin: infeasible: {}", infeasible.reason);
-  if (infeasible.short_by) {
-    fmt::print(stderr, ", {:.2f} GiB too much",
-               static_cast<double>(infeasible.short_by->value) / (1 << 30));
-  }
-  fmt::print(stderr, "\n");
+  fmt::print(stderr, "gputwin: infeasible: {}\n", infeasible.reason);
   if (!infeasible.fix.empty()) fmt::print(stderr, "  what would fit: {}\n", infeasible.fix);
   return kInfeasible;
 }
@@ -164,6 +159,7 @@ int simulate(const Options& options) {
     request.machine = &cuda;
     request.obstacle = executors::cuda_obstacle;
   }
+  request.on_fit = [&](const Layout& layout) { scenario.layout = layout; };
   RunOutcome outcome = run(scenario, request);
   if (options.ipc && !std::holds_alternative<RunResult>(outcome)) return ipc::say_why_not(outcome);
   if (const auto* infeasible = std::get_if<Infeasible>(&outcome))

@@ -20,6 +20,9 @@ struct OffloadSpec {
   // What a layer keeps for its backward pass; with full recomputation its input.
   OffloadPlace activations = OffloadPlace::Gpu;
   bool step_on_gpu = false;  // states that leave come back for the step (L2L)
+  // F32 masters stay beside the host's copies of them: F32 gradients, clipped on the GPU, go down,
+  // F32 weights come up (Megatron's HybridDeviceOptimizer).
+  bool masters_on_gpu = false;
   bool params_auto = false;  // weights leave only as far as memory is short
   OffloadPolicy policy = OffloadPolicy::Greedy;
   bool delayed_update = false;       // a step uses the gradients of the iteration before

@@ -40,7 +40,7 @@ struct Mla {
   bool operator==(const Mla&) const = default;
 };
 
-/// Decoder-only Transformer (causal). All sizes are counts of elements of the unsharded model.
+/// Transformer of one stack of layers, decoder or encoder. Sizes count elements, unsharded.
 struct Transformer {
   std::string name;
   std::int64_t layers = 0;
@@ -61,6 +61,7 @@ struct Transformer {
   Mla mla{};
   std::int64_t window = 0;      // keys that a query of a windowed layer sees; 0: no such layers
   std::int64_t full_every = 0;  // with a window: every n-th layer sees all keys; 0: none does
+  bool causal = true;           // a position sees those up to it; false, all: an encoder
 
   bool operator==(const Transformer&) const = default;
 

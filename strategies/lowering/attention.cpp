@@ -14,7 +14,7 @@ Op attention_op(const StageBuilder& b, OpKind kind) {
   const bool alibi = scores && b.model.positions == Positions::Alibi;
   return {.kind = kind,
           .dtype = s.activation,
-          .causal = true,
+          .causal = b.model.causal,
           .alibi = alibi,
           .attention = b.job.attention,
           .window = static_cast<std::int32_t>(b.model.window_of(b.layer())),
@@ -37,7 +37,7 @@ void rope(StageBuilder& b, const View& qkv, bool inverse) {
 Op softmax_op(const StageBuilder& b, OpKind kind) {
   const KernelSizes k = kernel_sizes(b);
   return {.kind = kind,
-          .causal = true,
+          .causal = b.model.causal,
           .dropout = static_cast<float>(b.model.dropout),
           .cp_slot = k.cp_slot,
           .dims = {b.sizes.sequences, k.heads, k.queries, k.keys}};

@@ -19,6 +19,13 @@ Refusal not_lowered(const Transformer& model, const Layout& layout, const Job& j
   if (model.positions == Positions::Alibi && layout.cp > 1) {
     return no("not lowered yet: ALiBi with context parallelism", "set layout.cp to 1");
   }
+  if (!model.causal && (model.has_mla() || model.window > 0)) {
+    return no("not lowered yet: encoders with latent or windowed attention",
+              "leave model.mla and model.window out");
+  }
+  if (!model.causal && layout.cp > 1) {
+    return no("not lowered yet: encoders with context parallelism", "set layout.cp to 1");
+  }
   if (bits(job.precision.params) < 16 &&
       (job.precision.params != job.precision.compute || !job.precision.master)) {
     return no("8-bit weights need 8-bit products and a master copy",

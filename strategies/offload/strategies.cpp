@@ -27,7 +27,7 @@ using Spec = OffloadSpec&;
 // The 64 Mi elements of a PatrickStar chunk: Tencent/PatrickStar, INSIDE.md.
 constexpr std::int64_t kChunk = 64 << 20;
 
-const std::array<OffloadStrategy, 15> kTable{{
+const std::array<OffloadStrategy, 16> kTable{{
     {"none", "everything stays on the GPU", {}},
     {"greedy",
      "as little leaves as memory asks for: Adam's states, then gradients, then weights, which come "
@@ -56,6 +56,11 @@ const std::array<OffloadStrategy, 15> kTable{{
     {"zero-offload-plus",
      "the same, half of the parameters updated on the GPU (Twin-Flow, DeepSpeed offload++)",
      with(moved(kGpu, kGpu, kCpu), [](Spec s) { s.optimizer_share = 0.5; })},
+    {"megatron-hybrid",
+     "moments leave and the host steps its own F32 weights; masters and the clip stay "
+     "(--optimizer-cpu-offload, --optimizer-offload-fraction as optimizer_share; "
+     "megatron/core/optimizer/cpu_offloading/hybrid_optimizer.py)",
+     with(moved(kGpu, kGpu, kCpu), [](Spec s) { s.masters_on_gpu = true; })},
     {"zero-infinity-cpu",
      "all weights on the host, prefetched in traced order; also ZeRO-3 offload (Rajbhandari et "
      "al. 2021)",

@@ -63,6 +63,7 @@ std::vector<std::int32_t> communicator_sizes(const Plan& plan, RankId id) {
 bool leaves_with_step(const Context& c, const Instruction& i) {
   if (c.spec.optimizer == OffloadPlace::Gpu || c.spec.optimizer_share < 1) return false;
   const std::string& name = c.plan().names[i.name].op;
+  if (c.spec.masters_on_gpu) return c.call(i).op.kind == OpKind::AdamStep;
   return name == "unscale" || name == "clip" || name == "copy_master" ||
          c.call(i).op.kind == OpKind::AdamStep;
 }
@@ -93,9 +94,17 @@ std::vector<BufferId> ordinary(const Plan& plan, std::vector<BufferId> buffers) 
 std::vector<BufferId> states_of(const Context& c) {
   std::vector<BufferId> states;
   if (c.spec.optimizer == OffloadPlace::Gpu || c.spec.optimizer_share < 1) return states;
+  std::set<std::uint32_t> stay;
+  for (const Instruction& i : c.target().body) {
+    if (!c.spec.masters_on_gpu || i.kind != Kind::Kernel) continue;
+    const Call& call = c.call(i);
+    const bool master = call.op.kind == OpKind::AdamStep && call.writes.size() > 3;
+    if (master) stay.insert(call.writes[0].buffer.value);
+  }
   for (const BufferId b : used_buffers(c.plan(), c.target())) {
     const Buffer& buffer = c.plan().buffers[b.value];
-    if (buffer.persistent && buffer.memory == MemoryClass::Optimizer) states.push_back(b);
+    const bool leaves = buffer.persistent && buffer.memory == MemoryClass::Optimizer;
+    if (leaves && !stay.contains(b.value)) states.push_back(b);
   }
   return states;
 }

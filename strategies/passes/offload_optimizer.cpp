@@ -14,6 +14,8 @@ bool touches(const Call& call, BufferId buffer) {
          std::any_of(call.writes.begin(), call.writes.end(), is);
 }
 
+bool has_master(const Call& adam) { return adam.writes.size() > 3; }
+
 View flat_view(BufferId buffer, std::int64_t elements, DType dtype) {
   return {.buffer = buffer, .rows = 1, .cols = elements, .ld = elements, .dtype = dtype};
 }
@@ -40,6 +42,10 @@ class OptimizerMove {
     std::vector<Instruction> out;
     if (c_.spec.delayed_update) out = late_;
     for (std::size_t i = 0; i <= body.size(); ++i) {
+      const bool first = !steps_.empty() && i == steps_.front().adam;
+      for (const auto* list : {&clipped_, &copied_down_, &stepped_, &copied_up_}) {
+        if (first) out.insert(out.end(), list->begin(), list->end());
+      }
       out.insert(out.end(), insert_[i].begin(), insert_[i].end());
       if (i < body.size() && drop_[i] == 0) out.push_back(body[i]);
     }
@@ -116,19 +122,30 @@ class OptimizerMove {
 
   void move(const Step& s) {
     const std::int32_t k = number_++;
-    for (const std::size_t i : s.passes) drop_[i] = 1;
-    drop_[s.adam] = 1;
     const Call adam = c_.call((*body_)[s.adam]);
-    const View gradient = on_host(s.gradient), weight = on_host(s.weight);
+    const bool keeps_master = c_.spec.masters_on_gpu && has_master(adam);
+    drop_[s.adam] = 1;
+    for (const std::size_t i : s.passes) drop_[i] = keeps_master ? 0 : 1;
+    const bool clipped_first = keeps_master && clip_first(s);
+    // One optimizer steps when all gradients are there and before the first weights go up: the
+    // gradient of the first bucket comes down last, the weights of the last one go up first.
+    const bool at_once = keeps_master && !c_.spec.overlap_copies && !c_.spec.delayed_update;
+    const View down = keeps_master ? adam.reads[0] : s.gradient;
+    const View up_to = keeps_master ? adam.writes[0] : s.weight;
+    const View gradient = on_host(down), weight = on_host(up_to);
     std::size_t at = s.adam;
     if (c_.spec.optimizer_by_bucket) {
-      at = std::max(behind_last_use(s.gradient.buffer, s.adam),
-                    behind_last_use(s.weight.buffer, s.adam));
+      at = std::max(behind_last_use(down.buffer, s.adam), behind_last_use(up_to.buffer, s.adam));
     }
-    if (!leaving_.holds(s.gradient.buffer)) {
-      const std::size_t when = behind_last_use(s.gradient.buffer, s.adam);
-      insert_[when].push_back(
-          c_.copy(CopyKind::DeviceToHost, c_.streams.out, s.gradient, gradient, "gradient_out", k));
+    if (!leaving_.holds(down.buffer)) {
+      const std::size_t when = behind_last_use(down.buffer, s.adam);
+      const Instruction copy =
+          c_.copy(CopyKind::DeviceToHost, c_.streams.out, down, gradient, "gradient_out", k);
+      if (at_once) {
+        copied_down_.insert(copied_down_.begin(), copy);
+      } else {
+        (clipped_first ? clipped_ : insert_[when]).push_back(copy);
+      }
       at = std::max(at, when);
     }
     Call call{.op = {.kind = OpKind::CpuAdam,
@@ -137,10 +154,13 @@ class OptimizerMove {
                      .dims = {s.elements, c_.ranks_on_node()}},
               .reads = {gradient},
               .writes = {}};
-    if (c_.spec.clip_by_norm) call.reads.push_back(norm(s));
-    std::vector<View> states(adam.writes.begin(), adam.writes.end() - 1);
+    if (c_.spec.clip_by_norm) call.reads.push_back(norm(s, at_once ? clipped_ : insert_[s.adam]));
+    // Without a master among what is written the host steps the weight itself (op.h, note 4).
+    std::vector<View> states(adam.writes.begin() + (keeps_master ? 1 : 0), adam.writes.end() - 1);
     for (const View& v : states) c_.plan().buffers[v.buffer.value].arena = c_.host;
-    std::vector<Instruction>& here = c_.spec.delayed_update ? late_ : insert_[at];
+    std::vector<Instruction>& here = at_once                  ? stepped_
+                                     : c_.spec.delayed_update ? late_
+                                                              : insert_[at];
     const std::vector<View> used = from_nvme(states, k, here);
     call.writes = used;
     call.writes.push_back(weight);
@@ -154,16 +174,55 @@ class OptimizerMove {
                                        .occurrence = k})
                                 .value});
     to_nvme(states, used, k, here);
-    if (leaving_.holds(s.weight.buffer)) return;
+    if (leaving_.holds(up_to.buffer)) return;
     std::vector<Instruction>& up = c_.spec.delayed_update ? insert_[s.adam] : insert_[at];
-    up.push_back(c_.copy(CopyKind::HostToDevice, c_.streams.in, weight, s.weight, "weight_in", k));
+    const Instruction copy =
+        c_.copy(CopyKind::HostToDevice, c_.streams.in, weight, up_to, "weight_in", k);
+    if (at_once) {
+      copied_up_.insert(copied_up_.begin(), copy);
+    } else {
+      up.push_back(copy);
+    }
+    if (keeps_master && !copies_master(s)) up.push_back(master_copy(s, up_to));
+  }
+
+  // All gradients are clipped before the first of them goes down, so that no clip waits for the
+  // weights of the bucket before. False: clipping is no pass of its own.
+  bool clip_first(const Step& s) {
+    bool found = false;
+    for (const std::size_t i : s.passes) {
+      if (c_.plan().names[(*body_)[i].name].op != "clip") continue;
+      drop_[i] = 1;
+      clipped_.push_back((*body_)[i]);
+      found = true;
+    }
+    return found;
+  }
+
+  // The step wrote the weight itself; from a master that came up it is copied.
+  bool copies_master(const Step& s) const {
+    return std::any_of(s.passes.begin(), s.passes.end(), [&](std::size_t i) {
+      return c_.plan().names[(*body_)[i].name].op == "copy_master";
+    });
+  }
+  Instruction master_copy(const Step& s, const View& master) const {
+    Instruction i = (*body_)[s.adam];
+    const Op op{.kind = OpKind::CastCopy,
+                .dtype = master.dtype,
+                .out = s.weight.dtype,
+                .dims = {s.elements}};
+    Name name = c_.plan().names[i.name];
+    name.op = "copy_master";
+    i.call = c_.builder.call({.op = op, .reads = {master}, .writes = {s.weight}}).value;
+    i.name = c_.builder.name(std::move(name)).value;
+    return i;
   }
 
   // The sum of squares of all gradients, which the host needs before its first step.
-  View norm(const Step& s) {
+  View norm(const Step& s, std::vector<Instruction>& before) {
     const View host = on_host(s.sum);
     if (!std::exchange(norm_copied_, true)) {
-      insert_[s.adam].push_back(
+      before.push_back(
           c_.copy(CopyKind::DeviceToHost, c_.streams.out, s.sum, host, "grad_norm_out", 0));
     }
     return host;
@@ -212,7 +271,10 @@ class OptimizerMove {
   const std::vector<Instruction>* body_ = nullptr;
   std::vector<Step> steps_;
   std::vector<std::vector<Instruction>> insert_;  // before the instruction of that index
-  std::vector<Instruction> late_;                 // at the start of the body: delayed updates
+  std::vector<Instruction> clipped_;              // before the first step: clips and their copies
+  // Then, where all are stepped at once:
+  std::vector<Instruction> copied_down_, stepped_, copied_up_;
+  std::vector<Instruction> late_;  // at the start of the body: delayed updates
   std::vector<char> drop_;
   std::map<std::uint32_t, BufferId> twins_;
   std::map<std::pair<std::size_t, std::int32_t>, BufferId> staging_;

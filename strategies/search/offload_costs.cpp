@@ -27,6 +27,10 @@ Seconds host_step(double elements, const Layout& l, Prices& prices) {
   return prices.kernel(op, Bytes(0), Bytes(0), DeviceKindId(0));
 }
 
+double master_bytes(const Job& job) {
+  return job.precision.master && bits(job.precision.params) < 32 ? 4 : 0;
+}
+
 }  // namespace
 
 ParameterBytes parameter_bytes(const Job& job, const Layout& l, std::int32_t shards) {
@@ -34,7 +38,7 @@ ParameterBytes parameter_bytes(const Job& job, const Layout& l, std::int32_t sha
   const auto share = [&](int level) { return l.zero >= level ? double(shards) : 1.0; };
   const double moments = job.optimizer == Optimizer::Sgd ? 1 : 2;
   const double moment = p.master ? 4 : bits(p.params) / 8.0;
-  const double master = p.master && bits(p.params) < 32 ? 4 : 0;
+  const double master = master_bytes(job);
   return {.weight = bits(p.params) / 8.0 / share(3),
           .gradient = bits(p.grads) / 8.0 / share(2),
           .states = (moments * moment + master) / share(1)};
@@ -46,6 +50,7 @@ ParameterBytes leaving_bytes(const Job& job, const Layout& l, std::int32_t shard
   if (!s.enabled || s.params == OffloadPlace::Gpu) b.weight = 0;
   if (!s.enabled || s.gradients == OffloadPlace::Gpu) b.gradient = 0;
   const double share = s.optimizer_share < 0 ? 1 : s.optimizer_share;
+  if (s.masters_on_gpu) b.states -= master_bytes(job) / (l.zero >= 1 ? double(shards) : 1.0);
   b.states *= s.enabled && s.optimizer != OffloadPlace::Gpu ? share : 0;
   return b;
 }
@@ -62,7 +67,8 @@ GridCosts offloaded(const Probed& probed, const Layout& l, GridCosts grid, Price
     if (gone.states <= 0) continue;
     const double stepped = parameters * l.offload.optimizer_share /
                            (l.zero >= 1 ? static_cast<double>(l.shards()) : 1.0);
-    const double weights = stepped * bits(probed.job.precision.params) / 8.0;
+    const double bytes = l.offload.masters_on_gpu ? 4 : bits(probed.job.precision.params) / 8.0;
+    const double weights = stepped * bytes;
     stage.step = 0;
     stage.finish = std::max(host_step(stepped, l, prices),
                             copy_time(CopyKind::HostToDevice, weights, l, prices))

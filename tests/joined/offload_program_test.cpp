@@ -41,6 +41,26 @@ TEST(OffloadRun, ReportsBytesAndHowBusyTheLinkIs) {
   EXPECT_EQ(o["stall_s"], r["breakdown_s"]["copy_stall"]);
 }
 
+// The points of the shipped sweep over boxes: five clusters, seven GPTs and five BERTs. With all on
+// the host every job fits but 30B, whose 16 bytes of each parameter are more than the hosts of the
+// 2080Ti and the V100 have.
+TEST(OffloadSweep, RunsEveryPointThatShips) {
+  const json swept =
+      answer("sweep gpt3_6_7b__a100_40gb_1x8__tp1_pp1_dp1_greedy --json -j 1 --list '" +
+             std::string(GPUTWIN_SOURCE_DIR) +
+             "/scenarios/sweeps/offload_boxes.txt' --extrapolate --set "
+             "passes.0.offload.strategy=zero-infinity-cpu --set layout.micro_batch=2");
+  ASSERT_EQ(swept["points"].size(), 60u);
+  int short_of_memory = 0;
+  for (const json& point : swept["points"]) {
+    if (point["status"] == "ok") continue;
+    ++short_of_memory;
+    EXPECT_EQ(point["status"], "infeasible") << point.dump();
+    EXPECT_NE(point["settings"]["model"].get<std::string>().find("30b"), std::string::npos);
+  }
+  EXPECT_EQ(short_of_memory, 4);
+}
+
 // What fits leaves nothing: greedy is the plan without offload, but for the size of its buckets,
 // and so for some kernels of the optimizer.
 TEST(OffloadRun, GreedyMovesNothingThatFits) {

@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 constexpr const char* kSmall = "gpt_22b__a100_1x8__tp8_pp1_dp1_full";
@@ -123,6 +124,49 @@ TEST(Program, CallsInfeasibleThreeAndLeavesNothing) {
   EXPECT_THAT(output.text, HasSubstr("GiB too much"));
   EXPECT_THAT(output.text, HasSubstr("what would fit"));
   EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+// What is said about a job that does not fit is what a person would change, and no more: 13B with
+// full recomputation on one A100 of 80 GB is not told to recompute, and is told what two GPUs do.
+TEST(Program, NamesOnlyKeysThatMakeAJobFit) {
+  const std::string job =
+      "run gpt3_13b__a100_1x8__tp1_pp1_dp1_greedy --set passes.0.offload.strategy=none ";
+  const ProgramOutput output = program(job);
+  EXPECT_EQ(output.exit_code, 3) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("what would fit: passes=[{\"offload\":{\"strategy\":"));
+  EXPECT_THAT(output.text, HasSubstr("GiB in the host memory of a node)"));
+  EXPECT_THAT(output.text, HasSubstr("; or 4 GPUs instead of 1: layout.tp=4, layout.sp=true"));
+  EXPECT_THAT(output.text, Not(HasSubstr("layout.recompute")));
+  EXPECT_THAT(output.text, Not(HasSubstr(".,")));  // an error of PyTorch ends in a full stop
+}
+
+// A host of 64 GiB does not hold the 16 bytes of each of 13e9 parameters: more GPUs do, or NVMe.
+TEST(Program, SaysWhatHelpsAHostThatIsTooSmall) {
+  const ProgramOutput output = program(
+      "run gpt3_13b__a100_1x8__tp1_pp1_dp1_greedy "
+      "--set cluster.groups.0.type.host.memory_GiB=64");
+  EXPECT_EQ(output.exit_code, 3) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("GiB of host memory and has 64.0 GiB"));
+  EXPECT_THAT(output.text, HasSubstr("4 GPUs instead of 1: "));
+}
+
+// The head of the report is that of the job that ran: --fit turns recomputation on.
+TEST(Program, ReportsTheLayoutThatFits) {
+  const ProgramOutput output = program(
+      "run gpt3_13b__a100_1x8__tp1_pp1_dp1_greedy --fit --set passes.0.offload.strategy=none "
+      "--set layout.recompute=none --set layout.micro_batch=32");
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("changed to fit: passes="));
+  EXPECT_THAT(output.text, Not(HasSubstr("recompute none")));
+}
+
+// A node without a drive is not sent to one: trying NVMe there ended --fit with bad input.
+TEST(Program, FitsAJobWithoutADrive) {
+  const ProgramOutput output = program(
+      "run gpt3_13b__a100_1x8__tp1_pp1_dp1_greedy --fit --set passes.0.offload.strategy=none "
+      "--set cluster=v100_32gb_1x8");
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  EXPECT_THAT(output.text, HasSubstr("changed to fit: passes="));
 }
 
 TEST(Program, GivesUpAtTheTimeLimit) {

@@ -283,7 +283,11 @@ class RowTranslation {
                     {"switch_uplink_GBps", lane},
                     {"gpus_per_switch", node_size >= 4 ? 2 : 1},
                     {"efficiency", 0.8}};
-    type["host"] = {{"cores", 64}, {"memory_GiB", 1024}, {"dram_GBps", 200}};
+    // No row states its host: 64 cores are taken, and with PCIe 5, which no DDR4 host has, two
+    // sockets of 8 channels of DDR5-4800. The other rate is what the stacks of validation/curves
+    // were fitted with.
+    const double dram = generation <= 4 ? 200 : 614.4;
+    type["host"] = {{"cores", 64}, {"memory_GiB", 1024}, {"dram_GBps", dram}};
     const Json& fabric = at(config_, "fabric");
     if (number(fabric, "nics_per_node") > 0) {
       type["nics"] = {{"per_node", count(fabric, "nics_per_node", 1)},
@@ -426,7 +430,10 @@ class RowTranslation {
     if (share <= 0 && !params && !gradients && !activations) return Json::array();
     const std::string to = word(stated, "to", "cpu");
     Json o;
-    o["strategy"] = params ? "zero-infinity-cpu" : "zero-offload";
+    const bool megatron = stack_is("megatron") && !stack_is("megatron-deepspeed");
+    o["strategy"] = params                  ? "zero-infinity-cpu"
+                    : megatron && share > 0 ? "megatron-hybrid"
+                                            : "zero-offload";
     o["gradients"] = gradients ? "cpu" : "gpu";
     o["optimizer"] = share > 0 ? to : "gpu";
     if (share > 0) o["optimizer_share"] = share;

@@ -39,6 +39,17 @@ TEST(Flops, CausalConventionCountsPairsBelowTheDiagonal) {
   EXPECT_NEAR((full - causal) / (attention * (1 - 2049.0 / 4096)), 1.0, 1e-9);
 }
 
+// An encoder's pairs are all s x s, whichever the convention.
+TEST(Flops, OfAnEncoderCountTheSquare) {
+  Transformer encoder = gpt3();
+  encoder.causal = false;
+  const Job job{.sequence = 2048, .global_batch = 1};
+  const auto model = [&](const Transformer& t, FlopsConvention convention) {
+    return iteration_flops(t, job, Layout{}, convention).model.value;
+  };
+  EXPECT_EQ(model(encoder, FlopsConvention::Causal), model(gpt3(), FlopsConvention::Megatron));
+}
+
 // Hardware FLOPs count what runs twice: nothing, the attention core, whole layers, or some layers.
 TEST(Flops, HardwareCountsWhatIsRecomputed) {
   const Job job{.sequence = 2048, .global_batch = 1};

@@ -135,6 +135,18 @@ TEST(OffloadMeaning, OfWeightsOnNvme) {
 }
 TEST(OffloadMeaning, OfPatrickStar) { expect_one_meaning("patrickstar", "torch"); }
 TEST(OffloadMeaning, OfL2l) { expect_one_meaning("l2l", "torch", 1); }
+TEST(OffloadMeaning, OfMegatronsHybrid) { expect_one_meaning("megatron-hybrid", "torch"); }
+TEST(OffloadMeaning, OfMegatronsHybridWithPassesOfTheOptimizer) {
+  expect_one_meaning("megatron-hybrid", "megatron-lm-2021");
+}
+TEST(OffloadMeaning, OfMegatronsHybridInTheComputeStream) {
+  expect_one_meaning("megatron-hybrid", "megatron-lm-2021", 2, 300,
+                     [](OffloadSpec& s) { s.overlap_copies = false; });
+}
+TEST(OffloadMeaning, OfHalfOfMegatronsHybrid) {
+  expect_one_meaning("megatron-hybrid", "megatron-core", 2, 300,
+                     [](OffloadSpec& s) { s.optimizer_share = 0.5; });
+}
 TEST(OffloadMeaning, OfTwinFlow) { expect_one_meaning("zero-offload-plus", "megatron-core"); }
 TEST(OffloadMeaning, OfFsdp) { expect_one_meaning("fsdp-offload", "torch"); }
 TEST(OffloadMeaning, OfCapuchin) { expect_one_meaning("capuchin", "torch", 1); }
@@ -209,6 +221,26 @@ TEST(OffloadMemory, HoldsSlotsInsteadOfStates) {
   EXPECT_LT(persistent(plan, MemoryClass::Weights), persistent(whole, MemoryClass::Weights) / 2);
   EXPECT_LT(persistent(plan, MemoryClass::Gradients),
             persistent(whole, MemoryClass::Gradients) / 2);
+}
+
+// Megatron's hybrid optimizer takes 8 bytes of each parameter off the GPU, the moments, and leaves
+// the 4 of the master there; the host holds those 8, its own F32 weight and an F32 gradient.
+TEST(OffloadMemory, KeepsMastersWithMegatronsHybrid) {
+  const Job job = tiny_job(4);
+  const Plan whole = plan_of(tiny_gpt(), Layout{}, job);
+  const Plan plan = plan_of(tiny_gpt(), offloaded(Layout{}, "megatron-hybrid"), job);
+  const auto bytes = [](const Plan& p, bool on_gpu, MemoryClass memory) {
+    std::int64_t sum = 0;
+    for (const BufferId id : p.programs[0].buffers) {
+      const Buffer& b = p.buffers[id.value];
+      const bool counts = b.persistent && (b.arena == ArenaId(0)) == on_gpu;
+      if (counts && b.memory == memory) sum += b.bytes.value;
+    }
+    return sum;
+  };
+  const std::int64_t states = bytes(whole, true, MemoryClass::Optimizer);
+  EXPECT_EQ(3 * bytes(plan, true, MemoryClass::Optimizer), states);
+  EXPECT_EQ(bytes(plan, false, MemoryClass::Optimizer), states);
 }
 
 // With weights on NVMe five buffers of host memory are all that the host holds of them, however

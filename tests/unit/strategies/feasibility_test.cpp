@@ -45,6 +45,20 @@ TEST(Feasibility, RefusesWhatCannotBe) {
   EXPECT_EQ(reason(Layout{}, 4, 64, "abacus"), "feasible");  // with the nearest kernel table
 }
 
+TEST(Feasibility, RefusesEncodersWhoseAttentionIsCut) {
+  Transformer encoder = tiny_gpt();
+  encoder.causal = false;
+  const auto refused = [&](const Layout& layout) {
+    const auto outcome = make_plan(encoder, one_node(8), layout, tiny_job(4));
+    const auto* no = std::get_if<Infeasible>(&outcome);
+    return no == nullptr ? "feasible" : no->reason;
+  };
+  EXPECT_EQ(refused({.tp = 2}), "feasible");
+  EXPECT_EQ(refused({.cp = 2}), "not lowered yet: encoders with context parallelism");
+  encoder.window = 2;
+  EXPECT_EQ(refused(Layout{}), "not lowered yet: encoders with latent or windowed attention");
+}
+
 TEST(Feasibility, NamesTheKernelTableOfAnUnknownStack) {
   Job job = tiny_job(4);
   EXPECT_TRUE(assumptions(Layout{}, job).empty());

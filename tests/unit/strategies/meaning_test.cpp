@@ -110,6 +110,17 @@ TEST(Meaning, OfALlamaWithFlashAttention) {
 
 // The gradient itself, not only its agreement: nudging a weight changes the loss as the gradient
 // says.
+// An encoder's positions see all others: cut over ranks it means the same, and not what the decoder
+// of the same sizes means.
+TEST(Meaning, OfAnEncoder) {
+  Transformer model = tiny_gpt();
+  model.causal = false;
+  expect_one_meaning(model, AttentionKernel::Unfused);
+  const Job job = tiny_job(4);
+  const double both_ways = interpreted(model, Layout{}, job, 1).loss;
+  EXPECT_GT(std::abs(both_ways - interpreted(tiny_gpt(), Layout{}, job, 1).loss), 1e-6);
+}
+
 TEST(Meaning, GradientsAreDerivativesOfTheLoss) {
   for (const Transformer& model : {tiny_gpt(), tiny_llama()}) {
     Layout layout;

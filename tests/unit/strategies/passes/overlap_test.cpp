@@ -47,7 +47,9 @@ std::vector<Layout> split_layouts() {
 }
 
 TEST(Overlap, LossAndGradientsAreThoseOfOneGpu) {
-  for (const Transformer& model : {tiny_gpt(), tiny_llama()}) {
+  Transformer encoder = tiny_gpt();
+  encoder.causal = false;
+  for (const Transformer& model : {tiny_gpt(), tiny_llama(), encoder}) {
     for (const AttentionKernel attention : {AttentionKernel::Unfused, AttentionKernel::Flash2}) {
       Job job = tiny_job(8);
       job.attention = attention;
