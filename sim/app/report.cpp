@@ -159,8 +159,9 @@ class Writer {
          tinted(bar(share, kBarWidth, context_.ascii)));
   }
 
-  static std::string chunks(const std::vector<std::int64_t>& samples) {
-    return fmt::format("{} of {} samples", samples.size(), fmt::join(samples, " + "));
+  static std::string chunks(const std::vector<std::int64_t>& units, bool sequence) {
+    return fmt::format("{} of {} {}", units.size(), fmt::join(units, " + "),
+                       sequence ? "tokens" : "samples");
   }
 
   void passes() {
@@ -168,8 +169,8 @@ class Writer {
     const PassFigures& f = *result_.passes;
     const auto time = [](Ps t) { return human_time(to_seconds(t).value); };
     heading("Overlap and compression");
-    line("  {:<18}forward {}, backward {}", "chunks", chunks(f.forward_chunks),
-         chunks(f.backward_chunks));
+    line("  {:<18}forward {}, backward {}", "chunks", chunks(f.forward_chunks, f.sequence_chunks),
+         chunks(f.backward_chunks, f.sequence_chunks));
     for (const CodedClass& c : f.classes) {
       line("  {:<18}{}: {:.3f} GB a rank, {:.3f} GB blocking; expected error of an exchange {}",
            c.tensors, c.codec, static_cast<double>(c.bytes.value) * 1e-9,
