@@ -19,7 +19,7 @@ struct ChunkOverlap {
   bool equal = false;  // max_chunks alike, as Merak and Domino cut; else chosen by costs
   ChunkSplit split = ChunkSplit::Samples;
   /// Samples, or tokens, of each chunk in their order; empty: not chosen yet. Alike both ways with
-  /// sequence parallelism.
+  /// sequence parallelism and where a sequence is cut.
   std::vector<std::int64_t> forward{}, backward{};
 
   bool operator==(const ChunkOverlap&) const = default;

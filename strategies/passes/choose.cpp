@@ -138,10 +138,6 @@ class Chooser {
     return best;
   }
 
-  std::vector<std::int64_t> issued_backward(const std::vector<std::int64_t>& units) const {
-    return sequence_ ? reversed(units) : units;
-  }
-
   void consider(Layout with, const LayerBlocks& blocks) {
     ChunkOverlap& chunks = with.chunk_overlap;
     const std::int32_t most = std::max(1, chunks.max_chunks);
@@ -155,8 +151,8 @@ class Chooser {
         backward = scaled(chunks.backward, units_, all);
       }
       seconds = chain_seconds(blocks.forward, forward, 3) / 3 +
-                chain_seconds(blocks.backward, issued_backward(backward), 3) / 3;
-    } else if (layout_.sp) {
+                chain_seconds(blocks.backward, sequence_ ? reversed(backward) : backward, 3) / 3;
+    } else if (layout_.sp || sequence_) {
       const Partition both = shared_partition(blocks, most);
       forward = backward = both.units;
       seconds = both.seconds;
@@ -164,7 +160,7 @@ class Chooser {
       const Partition ahead = best_layer_partition(blocks.forward, most, slowdown());
       const Partition back = best_layer_partition(blocks.backward, most, slowdown());
       forward = ahead.units;
-      backward = issued_backward(back.units);
+      backward = back.units;
       seconds = ahead.seconds + back.seconds;
     }
     if (seconds >= best_.chosen_seconds) return;

@@ -29,12 +29,12 @@ struct ChunkCall {
 ///
 /// Sequence (of the one sample): the same rows. Attention takes the chunk's queries and the keys
 /// and values of tokens [0, last), which earlier chunks have written: a trapezoid of scores. The
-/// chunk's scores lie at rows [a first, a last) of their tensor (a heads), columns [0, last).
-/// Rotations start at position `first`. Backward, the chunk that ends the sequence comes first and
-/// writes the gradients of all keys and values; a chunk before it writes its part of those of [0,
-/// last) into a tensor of its own and adds that to them, so that a chunk's gradients are whole once
-/// it has added its own. Chunks must therefore pass attention in order forward, in reverse
-/// backward.
+/// chunk's scores lie at rows [a first, a last) of their tensor (a heads), columns [0, last), so
+/// both directions need the same chunks. Rotations start at position `first`. Backward, the chunk
+/// that ends the sequence comes first and writes the gradients of all keys and values; a chunk
+/// before it writes its part of those of [0, last) into a tensor of its own and adds that to them,
+/// so that a chunk's gradients are whole once it has added its own. Chunks must therefore pass
+/// attention in order forward, in reverse backward.
 class ChunkCutter {
  public:
   ChunkCutter(PlanBuilder& builder, bool sequence);

@@ -333,6 +333,8 @@ std::vector<BlockCosts> blocks_of(PlanBuilder& builder, const Segment& segment,
 Lowered overlap(Lowered lowered, const StagePrices& prices) {
   const ChunkOverlap& chosen = lowered.layout.chunk_overlap;
   GPUTWIN_CHECK(chosen.chosen(), "chunks are chosen before they are cut");
+  GPUTWIN_CHECK(!chosen.sequence(lowered.layout.micro_batch) || chosen.forward == chosen.backward,
+                "scores of a chunk are those of both directions");
   if (chosen.forward.size() < 2 && chosen.backward.size() < 2) return lowered;
   std::vector<StageClock> clocks;
   for (std::int32_t s = 0; s < lowered.layout.pp; ++s) clocks.emplace_back(lowered, s, prices);
