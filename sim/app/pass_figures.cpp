@@ -98,6 +98,8 @@ PassFigures pass_figures(const Layout& chosen, const Plan& blocking, const Plan&
   PassFigures f;
   f.forward_chunks = chosen.chunk_overlap.forward;
   f.backward_chunks = chosen.chunk_overlap.backward;
+  f.chunks_asked = chosen.chunk_overlap.on();
+  f.sequence_chunks = chosen.chunk_overlap.sequence(chosen.micro_batch);
   f.blocking_bytes = tp_bytes(blocking);
   f.bytes = tp_bytes(plan);
   const Compression& c = chosen.compression;

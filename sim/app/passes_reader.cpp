@@ -13,7 +13,12 @@ namespace {
 ChunkOverlap read_overlap(const Json& json) {
   const std::string variant = json.value("variant", "search");
   const bool halves = variant == "merak" || variant == "domino";
-  return {.max_chunks = json.value("max_chunks", halves ? 2 : 4), .equal = variant != "search"};
+  const std::string split = json.value("split", "samples");
+  return {.max_chunks = json.value("max_chunks", halves ? 2 : 4),
+          .equal = variant != "search",
+          .split = split == "sequence" ? ChunkSplit::Sequence
+                   : split == "auto"   ? ChunkSplit::Auto
+                                       : ChunkSplit::Samples};
 }
 
 Codec read_codec(const Json& compress, const char* key) {

@@ -159,8 +159,9 @@ class Writer {
          tinted(bar(share, kBarWidth, context_.ascii)));
   }
 
-  static std::string chunks(const std::vector<std::int64_t>& samples) {
-    return fmt::format("{} of {} samples", samples.size(), fmt::join(samples, " + "));
+  static std::string chunks(const std::vector<std::int64_t>& units, bool sequence) {
+    return fmt::format("{} of {} {}", units.size(), fmt::join(units, " + "),
+                       sequence ? "tokens" : "samples");
   }
 
   void passes() {
@@ -168,8 +169,9 @@ class Writer {
     const PassFigures& f = *result_.passes;
     const auto time = [](Ps t) { return human_time(to_seconds(t).value); };
     heading("Overlap and compression");
-    line("  {:<18}forward {}, backward {}", "chunks", chunks(f.forward_chunks),
-         chunks(f.backward_chunks));
+    if (f.chunks_asked)
+      line("  {:<18}forward {}, backward {}", "chunks", chunks(f.forward_chunks, f.sequence_chunks),
+           chunks(f.backward_chunks, f.sequence_chunks));
     for (const CodedClass& c : f.classes) {
       line("  {:<18}{}: {:.3f} GB a rank, {:.3f} GB blocking; expected error of an exchange {}",
            c.tensors, c.codec, static_cast<double>(c.bytes.value) * 1e-9,
@@ -184,8 +186,11 @@ class Writer {
     exposed("exposed tp", f.blocking_exposed, f.exposed);
     exposed("exposed dp", f.blocking_exposed_dp, f.exposed_dp);
     exposed("exposed pp", f.blocking_exposed_pp, f.exposed_pp);
-    line("  {:<18}{} blocking; splitting a forward layer wins at most {:.2f} times", "iteration",
-         time(f.blocking_iteration), f.gain_bound);
+    std::string bound;
+    if (f.chunks_asked) {
+      bound = fmt::format("; splitting a forward layer wins at most {:.2f} times", f.gain_bound);
+    }
+    line("  {:<18}{} blocking{}", "iteration", time(f.blocking_iteration), bound);
     line("  {}", f.verdict);
   }
 

@@ -100,8 +100,9 @@ Json coded_classes(const std::vector<CodedClass>& classes) {
 }
 
 Json passes(const PassFigures& f, Ps iteration) {
-  return {{"forward_chunks_samples", f.forward_chunks},
-          {"backward_chunks_samples", f.backward_chunks},
+  const std::string unit = f.sequence_chunks ? "tokens" : "samples";
+  return {{"forward_chunks_" + unit, f.forward_chunks},
+          {"backward_chunks_" + unit, f.backward_chunks},
           {"forward_codec", f.forward_codec},
           {"backward_codec", f.backward_codec},
           {"expected_error", f.expected_error},

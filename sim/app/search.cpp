@@ -63,10 +63,12 @@ std::vector<FoundLayout> pareto_front(const std::vector<FoundLayout>& by_time) {
 }
 
 // A layout without the passes that have nothing to work on in it: no tensor parallelism; one sample
-// a micro-batch, sequences spread over ranks, weights gathered by layer (the pass overlap cuts none
-// of these); for codecs of gradients and messages, no replicas and no stages.
+// a micro-batch to be cut by samples, or several by tokens, sequences spread over ranks, weights
+// gathered by layer (the pass overlap cuts none of these); for codecs of gradients and messages, no
+// replicas and no stages.
 Layout with_usable_passes(Layout l) {
-  if (l.tp == 1 || l.cp > 1 || l.micro_batch == 1 || l.zero >= 2) l.chunk_overlap = {};
+  const bool one_part = (l.micro_batch > 1) == l.chunk_overlap.sequence(l.micro_batch);
+  if (l.tp == 1 || l.cp > 1 || one_part || l.zero >= 2) l.chunk_overlap = {};
   Compression& c = l.compression;
   if (l.tp == 1) c.forward = c.backward = {};
   if (l.dp * l.cp == 1 || l.zero >= 2) c.reduced = {};

@@ -27,7 +27,7 @@
 //  BiasDropoutAdd       {t,h}         x [, bias], residual        y = x + bias + residual
 //  BiasGrad             {t,h}         dy                          dbias+=
 //  DropoutBackward      {t,h}         dy                          dx  (dropout 0: a copy)
-//  Rope                 {t,a,g,d,s}   qkv                         qkv  in place; `inverse` backward
+//  Rope                 {t,a,g,d,s,p} qkv                         qkv  in place; `inverse` backward
 //  MlaRope              {t,a,n,r,s}   q                           q  in place; `inverse` backward
 //  MlaKeyValue          {t,a,n,r,v,s} kv, kr                      K, V  K = [kv's n | rotated kr]
 //  MlaKeyValueGrad      {t,a,n,r,v,s} dK, dV                      dkv, dkr
@@ -85,11 +85,11 @@
 //  5. q, k and v are column ranges of one tensor [t, q | k | v]; each is sharded by heads on its
 //     own.
 //  6. Rows of [t, *] are ordered sample by sample. Rope turns the pairs (x, x + d/2) of the first a
-//     + g heads of each row by (row mod s) x 10000^(-2x/d). Causal: query i of s sees keys 0 .. i +
-//     u - s. Query head h uses key head h / (a / g). Gated activations: x is [gate | up], y =
-//     act(gate) x up. ALiBi: head h of n gets slope(h, n) x key position added to its scores; its
-//     slope is 2^(-8 (h + 1) / n) for a power of two, else as Press et al. 2022 continue it. `slot`
-//     is tensor parallelism then: the rank's heads are a .. of member x a, n = a x members.
+//     + g heads of each row by ((row + p) mod s) x 10000^(-2x/d). Causal: query i of s sees keys
+//     0 .. i + u - s. Query head h uses key head h / (a / g). Gated activations: x is [gate | up],
+//     y = act(gate) x up. ALiBi: head h of n gets slope(h, n) x key position added to its scores;
+//     its slope is 2^(-8 (h + 1) / n) for a power of two, else as Press et al. 2022 continue it.
+//     `slot` is tensor parallelism then: the rank's heads are a .. of member x a, n = a x members.
 //  7. SumOfSquares counts an element of a Parameter's gradient once over the communicator that adds
 //     the sums, on the first member that holds it: tensor-parallel replicas and tied copies are
 //     masked by Parameter.

@@ -8,16 +8,26 @@
 
 namespace gputwin {
 
-/// The samples of a micro-batch in chunks, so that the collective of one runs under the kernels of
-/// the next, across layers. One chunk of all samples leaves the plan as it is.
+/// What a chunk is made of: whole samples of a micro-batch, or tokens of its one sample, which
+/// attend to the keys and values of the chunks before; either by how many samples there are.
+enum class ChunkSplit : std::uint8_t { Samples, Sequence, Auto };
+
+/// A micro-batch in chunks, so that the collective of one runs under the kernels of the next,
+/// across layers. One chunk of everything leaves the plan as it is.
 struct ChunkOverlap {
   std::int32_t max_chunks = 1;
   bool equal = false;  // max_chunks alike, as Merak and Domino cut; else chosen by costs
-  /// Samples of each chunk; empty: not chosen yet. Alike both ways with sequence parallelism.
+  ChunkSplit split = ChunkSplit::Samples;
+  /// Samples, or tokens, of each chunk in their order; empty: not chosen yet. Alike both ways with
+  /// sequence parallelism and where a sequence is cut.
   std::vector<std::int64_t> forward{}, backward{};
 
   bool operator==(const ChunkOverlap&) const = default;
   bool on() const { return max_chunks > 1; }
+  /// True if the sequence of micro-batches of so many samples is cut.
+  bool sequence(std::int64_t samples) const {
+    return split == ChunkSplit::Sequence || (split == ChunkSplit::Auto && samples == 1);
+  }
   bool chosen() const { return !forward.empty() && !backward.empty(); }
 };
 

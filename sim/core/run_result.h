@@ -107,6 +107,8 @@ struct CodedClass {
 /// What the passes overlap and compress did, beside the same job with blocking collectives.
 struct PassFigures {
   std::vector<std::int64_t> forward_chunks, backward_chunks;  // samples of each
+  bool chunks_asked = false;     // by the pass overlap; else there is one
+  bool sequence_chunks = false;  // tokens of each instead
   Ps blocking_iteration = 0;
   // Exposed communication of the rank that ends last: tensor-parallel, of gradients, of messages.
   Ps blocking_exposed = 0, exposed = 0;

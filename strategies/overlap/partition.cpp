@@ -47,6 +47,8 @@ using Step = State (*)(const State&, double, double);
 std::vector<std::vector<Front>> fronts(const BlockCosts& block, std::int32_t max_chunks,
                                        Step step) {
   const std::size_t units = block.compute.size() - 1;
+  std::vector<std::vector<double>> kernels = block.placed;
+  if (kernels.empty()) kernels.assign(units, block.compute);
   std::vector<std::vector<Front>> all(static_cast<std::size_t>(max_chunks) + 1,
                                       std::vector<Front>(units + 1));
   all[0][0].push_back({});
@@ -54,7 +56,7 @@ std::vector<std::vector<Front>> fronts(const BlockCosts& block, std::int32_t max
     for (std::size_t m = 0; m < units; ++m) {
       for (std::size_t i = 0; i < all[k - 1][m].size(); ++i) {
         for (std::size_t x = 1; m + x <= units; ++x) {
-          State s = step(all[k - 1][m][i], block.compute[x], block.communicate[x]);
+          State s = step(all[k - 1][m][i], kernels[m][x], block.communicate[x]);
           s.last = static_cast<std::int64_t>(x);
           s.before = i;
           insert(all[k][m + x], s);
@@ -100,13 +102,20 @@ BlockCosts summed(const std::vector<BlockCosts>& layer) {
       sum.communicate[x] += layer[b].communicate[x];
     }
   }
+  const bool placed =
+      std::any_of(layer.begin(), layer.end(), [](const auto& b) { return !b.placed.empty(); });
+  if (!placed) return sum;
+  const std::size_t units = sum.compute.size() - 1;
+  sum.placed.assign(units, std::vector<double>(units + 1, 0.0));
+  for (const BlockCosts& block : layer) {
+    for (std::size_t m = 0; m < units; ++m) {
+      for (std::size_t x = 1; m + x <= units; ++x) {
+        sum.placed[m][x] +=
+            block.kernels(static_cast<std::int64_t>(m), static_cast<std::int64_t>(x));
+      }
+    }
+  }
   return sum;
-}
-
-std::vector<std::int64_t> equal_chunks(std::int64_t units, std::int64_t chunks) {
-  std::vector<std::int64_t> list(static_cast<std::size_t>(chunks), units / chunks);
-  for (std::int64_t i = 0; i < units % chunks; ++i) ++list[static_cast<std::size_t>(i)];
-  return list;
 }
 
 struct Sums {
@@ -116,15 +125,25 @@ struct Sums {
 Sums sums(const std::vector<BlockCosts>& layer, const std::vector<std::int64_t>& units) {
   Sums s;
   for (const BlockCosts& block : layer) {
+    std::int64_t before = 0;
     for (const std::int64_t x : units) {
-      s.compute += block.compute[static_cast<std::size_t>(x)];
+      s.compute += block.kernels(before, x);
       s.communicate += block.communicate[static_cast<std::size_t>(x)];
+      before += x;
     }
   }
   return s;
 }
 
+constexpr std::int32_t kLayers = 3;  // of a row that decides
+
 }  // namespace
+
+std::vector<std::int64_t> equal_chunks(std::int64_t units, std::int64_t chunks) {
+  std::vector<std::int64_t> list(static_cast<std::size_t>(chunks), units / chunks);
+  for (std::int64_t i = 0; i < units % chunks; ++i) ++list[static_cast<std::size_t>(i)];
+  return list;
+}
 
 Partition best_block_partition(const BlockCosts& block, std::int32_t max_chunks) {
   return least(block, max_chunks, next_in_block, end_of_block);
@@ -140,20 +159,29 @@ double chain_seconds(const std::vector<BlockCosts>& layer, const std::vector<std
   double computed = 0, communicated = 0;
   for (std::int32_t l = 0; l < layers; ++l) {
     for (const BlockCosts& block : layer) {
+      std::int64_t before = 0;
       for (std::size_t i = 0; i < units.size(); ++i) {
         const auto x = static_cast<std::size_t>(units[i]);
-        computed = std::max(computed, arrived[i]) + block.compute[x];
+        computed = std::max(computed, arrived[i]) + block.kernels(before, units[i]);
         communicated = std::max(communicated, computed) + block.communicate[x];
         arrived[i] = communicated;
+        before += units[i];
       }
     }
   }
   return std::max(computed, communicated);
 }
 
+double layer_seconds(const std::vector<BlockCosts>& layer, const std::vector<std::int64_t>& units,
+                     double slowdown) {
+  const double alone = chain_seconds(layer, units, kLayers);
+  const Sums s = sums(layer, units);
+  const double hidden = kLayers * (s.compute + s.communicate) - alone;
+  return (alone + (slowdown - 1.0) * std::max(0.0, hidden)) / kLayers;
+}
+
 Partition best_layer_partition(const std::vector<BlockCosts>& layer, std::int32_t max_chunks,
                                double slowdown) {
-  constexpr std::int32_t kLayers = 3;
   const BlockCosts sum = summed(layer);
   const auto units = static_cast<std::int64_t>(sum.compute.size()) - 1;
   const auto cap = static_cast<std::int32_t>(std::min<std::int64_t>(max_chunks, units));
@@ -171,14 +199,10 @@ Partition best_layer_partition(const std::vector<BlockCosts>& layer, std::int32_
                    [](const auto& a, const auto& b) { return a.size() < b.size(); });
   Partition best{.units = {}, .seconds = std::numeric_limits<double>::infinity()};
   for (std::vector<std::int64_t>& candidate : candidates) {
-    const double alone = chain_seconds(layer, candidate, kLayers);
-    const Sums s = sums(layer, candidate);
-    const double hidden = kLayers * (s.compute + s.communicate) - alone;
-    const double seconds = alone + (slowdown - 1.0) * std::max(0.0, hidden);
+    const double seconds = layer_seconds(layer, candidate, slowdown);
     if (seconds >= best.seconds * (1.0 - 1e-12)) continue;
     best = {.units = std::move(candidate), .seconds = seconds};
   }
-  best.seconds /= kLayers;
   return best;
 }
 

@@ -15,10 +15,18 @@ namespace gputwin {
 /// before.
 struct BlockCosts {
   std::vector<double> compute, communicate;
+  /// Where a chunk's kernels also depend on what went before it (attention of a part of a
+  /// sequence): seconds by units before the chunk, then by x, in place of `compute`; else empty.
+  std::vector<std::vector<double>> placed{};
+
+  double kernels(std::int64_t before, std::int64_t x) const {
+    const auto m = static_cast<std::size_t>(before), n = static_cast<std::size_t>(x);
+    return placed.empty() || x == 0 ? compute[n] : placed[m][n];
+  }
 };
 
 struct Partition {
-  std::vector<std::int64_t> units;  // of each chunk, in order
+  std::vector<std::int64_t> units;  // of each chunk, in order of issue
   double seconds = 0;
 };
 
@@ -40,6 +48,13 @@ double chain_seconds(const std::vector<BlockCosts>& layer, const std::vector<std
 /// where nothing is won.
 Partition best_layer_partition(const std::vector<BlockCosts>& layer, std::int32_t max_chunks,
                                double slowdown);
+
+/// Of one of three such layers, kernels slowed down as there.
+double layer_seconds(const std::vector<BlockCosts>& layer, const std::vector<std::int64_t>& units,
+                     double slowdown);
+
+/// Chunks alike, but for one unit where `chunks` does not divide `units`.
+std::vector<std::int64_t> equal_chunks(std::int64_t units, std::int64_t chunks);
 
 /// What a split can win at most: (C + R) / max(C, R), C and R the sums over the chunks.
 double gain_bound(const std::vector<BlockCosts>& layer, const std::vector<std::int64_t>& units);

@@ -33,18 +33,28 @@ std::vector<BlockCosts> joined(const std::vector<BlockCosts>& a, const std::vect
   return all;
 }
 
-std::vector<std::int64_t> equal_parts(std::int64_t samples, std::int32_t chunks) {
-  const auto n = std::min<std::int64_t>(samples, chunks);
-  std::vector<std::int64_t> list(static_cast<std::size_t>(n), samples / n);
-  for (std::int64_t i = 0; i < samples % n; ++i) ++list[static_cast<std::size_t>(i)];
-  return list;
+std::vector<std::int64_t> reversed(std::vector<std::int64_t> units) {
+  std::reverse(units.begin(), units.end());
+  return units;
+}
+
+std::vector<std::int64_t> scaled(std::vector<std::int64_t> units, std::int64_t up,
+                                 std::int64_t down) {
+  for (std::int64_t& u : units) u = u * up / down;
+  return units;
 }
 
 class Chooser {
  public:
   Chooser(const Transformer& model, const Cluster& cluster, const Layout& layout, const Job& job,
           const StagePrices& prices)
-      : model_(model), cluster_(cluster), layout_(layout), job_(job), prices_(prices) {}
+      : model_(model),
+        cluster_(cluster),
+        layout_(layout),
+        job_(job),
+        prices_(prices),
+        sequence_(layout.chunk_overlap.sequence(layout.micro_batch)),
+        units_(chunk_units(layout, job)) {}
 
   Outcome<PassChoice> choose() {
     if (auto refused = refusal()) return *std::move(refused);
@@ -81,7 +91,7 @@ class Chooser {
     auto lowered = lower(model_, cluster_, layout, job_);
     if (auto* refused = std::get_if<Infeasible>(&lowered)) return std::move(*refused);
     const Lowered ready = recompute(compress(std::move(std::get<Lowered>(lowered))));
-    LayerBlocks blocks = layer_blocks(ready, prices_);
+    LayerBlocks blocks = layer_blocks(ready, prices_, job_);
     hide_under_fillers(blocks);
     return blocks;
   }
@@ -99,7 +109,7 @@ class Chooser {
   }
 
   double whole(const LayerBlocks& blocks) const {
-    const std::vector<std::int64_t> one{layout_.micro_batch};
+    const std::vector<std::int64_t> one{units_};
     return chain_seconds(blocks.forward, one, 3) / 3 + chain_seconds(blocks.backward, one, 3) / 3;
   }
 
@@ -108,31 +118,58 @@ class Chooser {
                                     : prices_.costs->interference(DeviceKindId(0)).compute_slowdown;
   }
 
+  // Chunks of the forward pass, in units, that suit both directions at once.
+  Partition shared_partition(const LayerBlocks& blocks, std::int32_t most) const {
+    if (!sequence_) {
+      return best_layer_partition(joined(blocks.forward, blocks.backward), most, slowdown());
+    }
+    std::vector<std::vector<std::int64_t>> candidates;
+    for (std::int64_t k = 1; k <= std::min<std::int64_t>(most, units_); ++k) {
+      candidates.push_back(equal_chunks(units_, k));
+    }
+    candidates.push_back(best_layer_partition(blocks.forward, most, slowdown()).units);
+    candidates.push_back(reversed(best_layer_partition(blocks.backward, most, slowdown()).units));
+    Partition best{.units = {}, .seconds = std::numeric_limits<double>::infinity()};
+    for (const std::vector<std::int64_t>& units : candidates) {
+      const double seconds = layer_seconds(blocks.forward, units, slowdown()) +
+                             layer_seconds(blocks.backward, reversed(units), slowdown());
+      if (seconds < best.seconds) best = {.units = units, .seconds = seconds};
+    }
+    return best;
+  }
+
   void consider(Layout with, const LayerBlocks& blocks) {
     ChunkOverlap& chunks = with.chunk_overlap;
     const std::int32_t most = std::max(1, chunks.max_chunks);
+    const std::int64_t all = sequence_ ? job_.sequence : layout_.micro_batch;
+    std::vector<std::int64_t> forward, backward;  // in units and order of the micro-batch
     double seconds = 0;
     if (chunks.chosen() || chunks.equal || prices_.costs == nullptr) {
-      if (!chunks.chosen()) {
-        chunks.forward = chunks.backward = equal_parts(layout_.micro_batch, most);
+      forward = backward = equal_chunks(units_, std::min<std::int64_t>(units_, most));
+      if (chunks.chosen()) {
+        forward = scaled(chunks.forward, units_, all);
+        backward = scaled(chunks.backward, units_, all);
       }
-      seconds = chain_seconds(blocks.forward, chunks.forward, 3) / 3 +
-                chain_seconds(blocks.backward, chunks.backward, 3) / 3;
-    } else if (layout_.sp) {
-      const Partition both =
-          best_layer_partition(joined(blocks.forward, blocks.backward), most, slowdown());
-      chunks.forward = chunks.backward = both.units;
+      seconds = chain_seconds(blocks.forward, forward, 3) / 3 +
+                chain_seconds(blocks.backward, sequence_ ? reversed(backward) : backward, 3) / 3;
+    } else if (layout_.sp || sequence_) {
+      const Partition both = shared_partition(blocks, most);
+      forward = backward = both.units;
       seconds = both.seconds;
     } else {
-      const Partition forward = best_layer_partition(blocks.forward, most, slowdown());
-      const Partition backward = best_layer_partition(blocks.backward, most, slowdown());
-      chunks.forward = forward.units;
-      chunks.backward = backward.units;
-      seconds = forward.seconds + backward.seconds;
+      const Partition ahead = best_layer_partition(blocks.forward, most, slowdown());
+      const Partition back = best_layer_partition(blocks.backward, most, slowdown());
+      forward = ahead.units;
+      backward = back.units;
+      seconds = ahead.seconds + back.seconds;
     }
     if (seconds >= best_.chosen_seconds) return;
+    if (!chunks.chosen()) {
+      chunks.forward = scaled(forward, all, units_);
+      chunks.backward = scaled(backward, all, units_);
+    }
     best_.chosen_seconds = seconds;
-    best_.gain_bound = gain_bound(blocks.forward, chunks.forward);
+    best_.gain_bound = gain_bound(blocks.forward, forward);
     best_.layout = std::move(with);
   }
 
@@ -141,6 +178,8 @@ class Chooser {
   const Layout& layout_;
   const Job& job_;
   const StagePrices& prices_;
+  const bool sequence_;
+  const std::int64_t units_;
   PassChoice best_;
 };
 

@@ -18,7 +18,8 @@ struct PassChoice {
 /// Chunks by the dynamic programme (partition.h), codecs by enumeration under the error bound, both
 /// together: every codec with its best chunks. None and one chunk stay candidates, so a choice is
 /// never slower by these costs. Codecs of gradients and messages then, each class on its own
-/// (choose_codecs.h). With sequence parallelism both directions share one partition. Without
+/// (choose_codecs.h). With sequence parallelism, and for chunks of a
+/// sequence, both directions share one partition. Without
 /// `prices.costs` nothing is compared: equal chunks and the codecs as given.
 Outcome<PassChoice> choose_passes(const Transformer& model, const Cluster& cluster,
                                   const Layout& layout, const Job& job, const StagePrices& prices);

@@ -8,31 +8,10 @@
 
 #include "sim/core/check.h"
 #include "sim/core/plan_builder.h"
+#include "strategies/passes/chunk_cut.h"
 
 namespace gputwin {
 namespace {
-
-// Samples [first, last) of the `all` of a micro-batch.
-struct Range {
-  std::int64_t first = 0, last = 0, all = 1;
-};
-
-std::int64_t part(std::int64_t whole, std::int64_t count, std::int64_t all) {
-  GPUTWIN_CHECK(whole * count % all == 0, "rows of a micro-batch divide by its samples");
-  return whole * count / all;
-}
-
-Call cut(const Plan& plan, Call call, const Range& r) {
-  call.op.dims[0] = part(call.op.dims[0], r.last - r.first, r.all);
-  for (auto* views : {&call.reads, &call.writes}) {
-    for (View& v : *views) {
-      if (!plan.buffers[v.buffer.value].framed) continue;
-      v.offset += part(v.rows, r.first, r.all) * v.ld;
-      v.rows = part(v.rows, r.last - r.first, r.all);
-    }
-  }
-  return call;
-}
 
 // An operation of a run of layers and the segment it comes from.
 struct RunOp {
@@ -44,6 +23,8 @@ struct RunOp {
 struct Stage {
   std::vector<RunOp> ops;
   std::vector<RunOp> fillers;  // weight gradients, once all chunks have passed
+  // Chunks of a sequence pass one after the other: from its start, or from its end.
+  bool in_order = false, in_reverse = false;
 };
 
 bool is_filler(const Plan& plan, const SegmentOp& op) {
@@ -64,6 +45,9 @@ std::vector<Stage> stages_of(const Plan& plan, const std::vector<RunOp>& ops) {
     }
     communicated = communicated || o.op.kind == Kind::Collective;
     list.back().ops.push_back(o);
+    const OpKind kind = plan.calls[o.op.call.value].op.kind;
+    list.back().in_reverse = list.back().in_reverse || adds_to_earlier_keys(kind);
+    list.back().in_order = list.back().in_order || reads_earlier_keys(kind);
   }
   return list;
 }
@@ -71,9 +55,16 @@ std::vector<Stage> stages_of(const Plan& plan, const std::vector<RunOp>& ops) {
 // Issues the chunks of a run of layers stage by stage.
 class RunOrder {
  public:
-  RunOrder(PlanBuilder& builder, const StageClock& clock, std::vector<Stage> stages,
-           const std::vector<std::int64_t>& units)
-      : builder_(builder), clock_(clock), stages_(std::move(stages)), units_(units) {}
+  RunOrder(PlanBuilder& builder, ChunkCutter& cutter, const StageClock& clock,
+           std::vector<Stage> stages, const std::vector<std::int64_t>& units, bool sequence)
+      : builder_(builder),
+        cutter_(cutter),
+        clock_(clock),
+        stages_(std::move(stages)),
+        units_(units),
+        sequence_(sequence) {
+    for (const Stage& s : stages_) from_end_ = from_end_ || (sequence_ && s.in_reverse);
+  }
 
   // Operations in order of issue; each knows its segment.
   std::vector<RunOp> issue() {
@@ -97,8 +88,9 @@ class RunOrder {
   std::size_t earliest() const {
     std::size_t best = next_.size();
     double when = std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < next_.size(); ++i) {
-      if (next_[i] == stages_.size()) continue;
+    for (std::size_t k = 0; k < next_.size(); ++k) {
+      const std::size_t i = from_end_ ? next_.size() - 1 - k : k;
+      if (next_[i] == stages_.size() || must_wait(i)) continue;
       const double start = std::max(computed_, ready_[i]);
       const bool same = best < next_.size() && start == when;
       if (start < when || (same && next_[i] < next_[best])) {
@@ -109,23 +101,34 @@ class RunOrder {
     return best;
   }
 
+  // Attention of chunk i forward reads keys of the chunks before it; backward it adds to their
+  // gradients. What is recomputed reads keys that were kept, or all its stages run in order.
+  bool must_wait(std::size_t i) const {
+    const Stage& stage = stages_[next_[i]];
+    if (!sequence_) return false;
+    if (stage.in_reverse) return i + 1 < next_.size() && next_[i + 1] <= next_[i];
+    return stage.in_order && i > 0 && next_[i - 1] <= next_[i];
+  }
+
   void advance(std::size_t chunk) {
     const std::int64_t first = std::accumulate(
         units_.begin(), units_.begin() + static_cast<std::ptrdiff_t>(chunk), std::int64_t{0});
     const std::int64_t all = std::accumulate(units_.begin(), units_.end(), std::int64_t{0});
-    const Range range{.first = first, .last = first + units_[chunk], .all = all};
+    const ChunkRange range{.first = first, .last = first + units_[chunk], .all = all};
     computed_ = std::max(computed_, ready_[chunk]);
     double arrives = computed_;
     for (const RunOp& o : stages_[next_[chunk]].ops) {
-      const Call call = cut(builder_.plan(), builder_.plan().calls[o.op.call.value], range);
-      if (o.op.kind == Kind::Kernel) {
-        computed_ += clock_.kernel(call);
-        arrives = std::max(arrives, computed_);
-      } else {
-        communicated_ = std::max(communicated_, computed_) + clock_.collective(call);
-        arrives = communicated_;
+      const Call whole = builder_.plan().calls[o.op.call.value];
+      for (const ChunkCall& piece : cutter_.cut(whole, range)) {
+        if (o.op.kind == Kind::Kernel) {
+          computed_ += clock_.kernel(piece.call);
+          arrives = std::max(arrives, computed_);
+        } else {
+          communicated_ = std::max(communicated_, computed_) + clock_.collective(piece.call);
+          arrives = communicated_;
+        }
+        issued_.push_back({renamed(o.op, piece, chunk), o.segment});
       }
-      issued_.push_back({renamed(o.op, call, chunk), o.segment});
     }
     ready_[chunk] = arrives;
     const std::size_t passed = ++next_[chunk];
@@ -147,9 +150,10 @@ class RunOrder {
     pending_.pop_front();
   }
 
-  SegmentOp renamed(SegmentOp op, const Call& call, std::size_t chunk) {
-    op.call = builder_.call(call);
+  SegmentOp renamed(SegmentOp op, const ChunkCall& piece, std::size_t chunk) {
+    op.call = builder_.call(piece.call);
     Name name = builder_.plan().names[op.name.value];
+    name.op += piece.suffix;
     const auto chunks = static_cast<std::int32_t>(units_.size());
     name.occurrence = name.occurrence * chunks + static_cast<std::int32_t>(chunk);
     op.name = builder_.name(std::move(name));
@@ -157,9 +161,11 @@ class RunOrder {
   }
 
   PlanBuilder& builder_;
+  ChunkCutter& cutter_;
   const StageClock& clock_;
   std::vector<Stage> stages_;
   const std::vector<std::int64_t>& units_;
+  bool sequence_, from_end_ = false;
   std::vector<std::size_t> next_;  // by chunk: its next stage
   std::vector<double> ready_;      // when that may start
   double computed_ = 0, communicated_ = 0;
@@ -174,7 +180,11 @@ bool is_layer(const Segment& s) {
 class Cutter {
  public:
   Cutter(PlanBuilder& builder, const Layout& layout, const StageClock& clock)
-      : builder_(builder), layout_(layout), clock_(clock) {}
+      : builder_(builder),
+        layout_(layout),
+        clock_(clock),
+        sequence_(layout.chunk_overlap.sequence(layout.micro_batch)),
+        cutter_(builder, sequence_) {}
 
   void cut_list(std::vector<Segment>& list, const std::vector<std::int64_t>& units) {
     if (units.size() < 2) return;
@@ -199,7 +209,7 @@ class Cutter {
     for (std::size_t s = first; s < end; ++s) {
       for (const SegmentOp& op : std::exchange(list[s].ops, {})) ops.push_back({op, s});
     }
-    RunOrder order(builder_, clock_, stages_of(builder_.plan(), ops), units);
+    RunOrder order(builder_, cutter_, clock_, stages_of(builder_.plan(), ops), units, sequence_);
     const std::vector<RunOp> issued = order.issue();
     for (const RunOp& o : issued) ++left[o.segment];
     // A segment ends with the last operation that was its own: what follows a segment, such as the
@@ -224,8 +234,8 @@ class Cutter {
       std::int64_t first = 0;
       for (std::size_t i = 0; i < units.size(); ++i) {
         SegmentOp piece = op;
-        const Range range{.first = first, .last = first + units[i], .all = all};
-        piece.call = builder_.call(cut(builder_.plan(), call, range));
+        const ChunkRange range{.first = first, .last = first + units[i], .all = all};
+        piece.call = builder_.call(cutter_.cut(call, range)[0].call);
         Name name = builder_.plan().names[op.name.value];
         name.occurrence = static_cast<std::int32_t>(i);
         piece.name = builder_.name(std::move(name));
@@ -247,6 +257,8 @@ class Cutter {
   PlanBuilder& builder_;
   const Layout& layout_;
   const StageClock& clock_;
+  bool sequence_;
+  ChunkCutter cutter_;
 };
 
 const Segment* middle_layer(const std::vector<Segment>& list) {
@@ -257,27 +269,60 @@ const Segment* middle_layer(const std::vector<Segment>& list) {
   return layers.empty() ? nullptr : layers[layers.size() / 2];
 }
 
-// `cuts`: of every number of samples up to `samples`; else of all of them, the others in
-// proportion, since what is not cut need not divide by samples (context parallelism).
-std::vector<BlockCosts> blocks_of(const Plan& plan, const Segment& segment, const StageClock& clock,
-                                  std::int64_t samples, bool cuts) {
+// What blocks of a layer are priced for: `units` equal parts of a micro-batch.
+struct Pricing {
+  std::int64_t units = 1;
+  bool cuts = false, sequence = false, from_end = false;
+};
+
+// Of kernels and collectives of a chunk.
+std::pair<double, double> seconds_of(const Plan& plan, ChunkCutter& cutter, const StageClock& clock,
+                                     const Stage& stage, const ChunkRange& range) {
+  double c = 0, r = 0;
+  for (const RunOp& o : stage.ops) {
+    const Call whole = plan.calls[o.op.call.value];
+    for (const ChunkCall& piece : cutter.cut(whole, range)) {
+      (o.op.kind == Kind::Kernel ? c : r) +=
+          o.op.kind == Kind::Kernel ? clock.kernel(piece.call) : clock.collective(piece.call);
+    }
+  }
+  return {c, r};
+}
+
+// Attention of a chunk after `m` units: those of the sequence's start, or of its end backward.
+void place(const Plan& plan, ChunkCutter& cutter, const StageClock& clock, const Stage& stage,
+           const Pricing& p, BlockCosts& block) {
+  const auto units = static_cast<std::size_t>(p.units);
+  block.placed.assign(units, std::vector<double>(units + 1, 0.0));
+  for (std::int64_t m = 0; m < p.units; ++m) {
+    for (std::int64_t x = 1; m + x <= p.units; ++x) {
+      const std::int64_t first = p.from_end ? p.units - m - x : m;
+      block.placed[static_cast<std::size_t>(m)][static_cast<std::size_t>(x)] =
+          seconds_of(plan, cutter, clock, stage, {first, first + x, p.units}).first;
+    }
+  }
+}
+
+// Not cut: costs of the whole, those of a part in proportion, since what is not cut need not divide
+// by samples (context parallelism).
+std::vector<BlockCosts> blocks_of(PlanBuilder& builder, const Segment& segment,
+                                  const StageClock& clock, const Pricing& p) {
+  const Plan& plan = builder.plan();
+  ChunkCutter cutter(builder, p.sequence);
   std::vector<RunOp> ops;
   for (const SegmentOp& op : segment.ops) ops.push_back({op, 0});
   std::vector<BlockCosts> blocks;
   for (const Stage& stage : stages_of(plan, ops)) {
     BlockCosts block{.compute = {0.0}, .communicate = {0.0}};
-    for (std::int64_t x = 1; x <= samples; ++x) {
-      double c = 0, r = 0;
-      for (const RunOp& o : stage.ops) {
-        const Call& whole = plan.calls[o.op.call.value];
-        const Call call = cuts ? cut(plan, whole, {0, x, samples}) : whole;
-        (o.op.kind == Kind::Kernel ? c : r) +=
-            o.op.kind == Kind::Kernel ? clock.kernel(call) : clock.collective(call);
-      }
-      const double share = cuts ? 1.0 : static_cast<double>(x) / static_cast<double>(samples);
+    for (std::int64_t x = 1; x <= p.units; ++x) {
+      const ChunkRange range{0, p.cuts ? x : p.units, p.units};
+      const auto [c, r] = seconds_of(plan, cutter, clock, stage, range);
+      const double share = p.cuts ? 1.0 : static_cast<double>(x) / static_cast<double>(p.units);
       block.compute.push_back(c * share);
       block.communicate.push_back(r * share);
     }
+    const bool attends = stage.in_order || stage.in_reverse;
+    if (p.cuts && p.sequence && attends) place(plan, cutter, clock, stage, p, block);
     blocks.push_back(std::move(block));
   }
   return blocks;
@@ -288,6 +333,8 @@ std::vector<BlockCosts> blocks_of(const Plan& plan, const Segment& segment, cons
 Lowered overlap(Lowered lowered, const StagePrices& prices) {
   const ChunkOverlap& chosen = lowered.layout.chunk_overlap;
   GPUTWIN_CHECK(chosen.chosen(), "chunks are chosen before they are cut");
+  GPUTWIN_CHECK(!chosen.sequence(lowered.layout.micro_batch) || chosen.forward == chosen.backward,
+                "scores of a chunk are those of both directions");
   if (chosen.forward.size() < 2 && chosen.backward.size() < 2) return lowered;
   std::vector<StageClock> clocks;
   for (std::int32_t s = 0; s < lowered.layout.pp; ++s) clocks.emplace_back(lowered, s, prices);
@@ -310,8 +357,17 @@ std::optional<Infeasible> overlap_refusal(const Transformer& model, const Layout
                       .fix = std::move(fix)};
   };
   if (layout.tp < 2) return no("layers without tensor parallelism", "set layout.tp to 2 or more");
-  if (layout.micro_batch < 2) {
-    return no("a micro-batch of one sample", "set layout.micro_batch to 2 or more");
+  const bool sequence = layout.chunk_overlap.sequence(layout.micro_batch);
+  if (layout.micro_batch < 2 && !sequence) {
+    return no("a micro-batch of one sample by samples",
+              "set layout.micro_batch to 2 or more, or split of the pass overlap to sequence");
+  }
+  if (layout.micro_batch > 1 && sequence) {
+    return no("the sequences of several samples",
+              "set layout.micro_batch to 1, or split of the pass overlap to samples");
+  }
+  if (sequence && model.has_mla()) {
+    return no("sequences of latent attention", "set split of the pass overlap to samples");
   }
   if (layout.zero >= 2) return no("weights that are gathered by layer", "set layout.zero to 1");
   if (layout.cp > 1) return no("sequences that are spread over ranks", "set layout.cp to 1");
@@ -329,17 +385,34 @@ std::optional<Infeasible> overlap_refusal(const Transformer& model, const Layout
   return std::nullopt;
 }
 
-LayerBlocks layer_blocks(const Lowered& lowered, const StagePrices& prices) {
+std::int64_t chunk_units(const Layout& layout, const Job& job) {
+  if (!layout.chunk_overlap.sequence(layout.micro_batch)) return layout.micro_batch;
+  constexpr std::int64_t kMostUnits = 16, kTile = 128;
+  // Token shards and payloads of a rank divide by its chunks.
+  const std::int64_t least = layout.sp || layout.compression.on() ? layout.tp : 1;
+  for (const std::int64_t rows : {std::lcm(kTile, least), least}) {
+    for (std::int64_t units = kMostUnits; units > 1; --units) {
+      if (job.sequence % (units * rows) == 0) return units;
+    }
+  }
+  return 1;
+}
+
+LayerBlocks layer_blocks(const Lowered& lowered, const StagePrices& prices, const Job& job) {
+  const Layout& layout = lowered.layout;
   const StageClock clock(lowered, 0, prices);
-  const std::int64_t samples = lowered.layout.micro_batch;
   LayerBlocks blocks;
   const Chunk& chunk = lowered.stages[0].chunks[0];
   const Segment* forward = middle_layer(chunk.forward);
   const Segment* backward = middle_layer(chunk.backward);
   if (forward == nullptr || backward == nullptr) return blocks;
-  const bool cuts = lowered.layout.chunk_overlap.on();
-  blocks.forward = blocks_of(lowered.plan, *forward, clock, samples, cuts);
-  blocks.backward = blocks_of(lowered.plan, *backward, clock, samples, cuts);
+  Pricing pricing{.units = chunk_units(layout, job),
+                  .cuts = layout.chunk_overlap.on(),
+                  .sequence = layout.chunk_overlap.sequence(layout.micro_batch)};
+  PlanBuilder builder(lowered.plan);  // to be dropped: buffers of the pieces
+  blocks.forward = blocks_of(builder, *forward, clock, pricing);
+  pricing.from_end = true;
+  blocks.backward = blocks_of(builder, *backward, clock, pricing);
   for (const SegmentOp& op : backward->ops) {
     if (!is_filler(lowered.plan, op)) continue;
     blocks.filler_seconds += clock.kernel(lowered.plan.calls[op.call.value]);

@@ -72,6 +72,22 @@ Files
 )");
 }
 
+// What the pass overlap did is told only where it was asked for: compression alone has one chunk.
+TEST(Report, TellsOfChunksOnlyWhereTheyWereAskedFor) {
+  RunResult result = sample_result();
+  result.passes = PassFigures{
+      .forward_chunks = {1024, 512}, .backward_chunks = {1024, 512}, .gain_bound = 1.25};
+  const std::string alone = report(result, plain());
+  EXPECT_THAT(alone, Not(HasSubstr("splitting")));
+  EXPECT_THAT(alone, Not(HasSubstr("chunks")));
+  result.passes->chunks_asked = true;
+  EXPECT_THAT(report(result, plain()), HasSubstr("forward 2 of 1024 + 512 samples, backward"));
+  result.passes->sequence_chunks = true;
+  const std::string both = report(result, plain());
+  EXPECT_THAT(both, HasSubstr("forward 2 of 1024 + 512 tokens, backward"));
+  EXPECT_THAT(both, HasSubstr("splitting a forward layer wins at most 1.25 times"));
+}
+
 // The plain report has no escape sequence, even with block characters; colours appear only when
 // asked for.
 TEST(Report, IsPlainUnlessColoursAreAskedFor) {

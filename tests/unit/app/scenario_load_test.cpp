@@ -186,6 +186,11 @@ TEST(LoadScenario, ReadsPasses) {
   const ChunkOverlap domino = layout(R"([{"overlap": {"variant": "domino"}}])").chunk_overlap;
   EXPECT_EQ(domino.max_chunks, 2);
   EXPECT_TRUE(domino.equal);
+  EXPECT_EQ(domino.split, ChunkSplit::Samples);
+  const ChunkOverlap cut = layout(R"([{"overlap": {"split": "sequence"}}])").chunk_overlap;
+  EXPECT_TRUE(cut.sequence(1) && cut.sequence(2));
+  const ChunkOverlap either = layout(R"([{"overlap": {"split": "auto"}}])").chunk_overlap;
+  EXPECT_TRUE(either.sequence(1) && !either.sequence(2));
   const Compression c =
       layout(R"([{"compress": {"activations": {"codec": "topk_pwq", "keep": 0.3}}}])").compression;
   EXPECT_EQ(c.forward, (Codec{.kind = CodecKind::TopkPwq, .keep = 0.3, .bits = 8}));

@@ -41,6 +41,11 @@ std::vector<Case> layouts() {
     l.tp = 2, l.micro_batch = 4;
     l.chunk_overlap = {.max_chunks = 4, .forward = {2, 2}, .backward = {2, 2}};
   });
+  add("tp2 chunks of a sequence", [](Layout& l) {
+    l.tp = 2;
+    l.chunk_overlap = {
+        .max_chunks = 2, .split = ChunkSplit::Sequence, .forward = {2, 2}, .backward = {2, 2}};
+  });
   add("pp2 1f1b", [](Layout& l) { l.pp = 2, l.schedule = Schedule::OneFOneB; });
   add("dp2", [](Layout& l) { l.dp = 2; });
   add("dp2 zero1", [](Layout& l) { l.dp = 2, l.zero = 1; });

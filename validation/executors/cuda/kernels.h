@@ -95,10 +95,10 @@ struct PositionShape {
 void position_add(PositionShape shape, Matrix x, Matrix table, Matrix y, cudaStream_t stream);
 void position_grad(PositionShape shape, Matrix dy, Matrix dtable, cudaStream_t stream);
 
-/// Turns pairs (x, x + size/2) of the first `heads` heads of each row of `cols` by (row mod
-/// `sequence`) 10000^(-2x/size); the rest of a row is copied. y may be x.
+/// Turns pairs (x, x + size/2) of the first `heads` heads of each row of `cols` by ((first + row)
+/// mod `sequence`) 10000^(-2x/size); the rest of a row is copied. y may be x.
 struct RopeShape {
-  std::int64_t rows = 0, cols = 0, heads = 0, size = 0, sequence = 0;
+  std::int64_t rows = 0, cols = 0, heads = 0, size = 0, sequence = 0, first = 0;
   bool inverse = false;
 };
 void rope(RopeShape shape, Matrix x, Matrix y, cudaStream_t stream);

@@ -142,6 +142,7 @@ PreparedKernel rope(const KernelWork& work) {
                               .heads = op.dims[1] + op.dims[2],
                               .size = op.dims[3],
                               .sequence = op.dims[4] > 0 ? op.dims[4] : t,
+                              .first = op.dims[5],
                               .inverse = op.inverse};
   need(shape.cols >= shape.heads * shape.size && shape.size % 2 == 0, "rope rows are too short");
   const Matrix x = read(work, 0, t, shape.cols), y = result(work, 0, t, shape.cols);

@@ -95,7 +95,8 @@ __global__ void rope_kernel(RopeShape shape, Matrix x, Matrix y) {
   constexpr float kLog2OfBase = 13.28771238f;  // 10,000
   const std::int64_t low = place / half * shape.size + place % half;
   const float share = static_cast<float>(place % half) / static_cast<float>(half);
-  const float angle = static_cast<float>(row % shape.sequence) * exp2f(-share * kLog2OfBase);
+  const float angle =
+      static_cast<float>((shape.first + row) % shape.sequence) * exp2f(-share * kLog2OfBase);
   const float cosine = cosf(angle), sine = shape.inverse ? -sinf(angle) : sinf(angle);
   const float first = at(x, row, low), second = at(x, row, low + half);
   put(y, row, low, first * cosine - second * sine);

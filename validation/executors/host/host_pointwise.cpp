@@ -181,7 +181,8 @@ void rope(const Op& op, const HostTask& task) {
     sines[static_cast<std::size_t>(k)] = static_cast<float>(std::sin(op.inverse ? -angle : angle));
   }
   for (std::int64_t r = 0; r < t; ++r) {
-    const float *cosine = cosines.data() + r % s * half, *sine = sines.data() + r % s * half;
+    const std::int64_t at = (r + op.dims[5]) % s * half;
+    const float *cosine = cosines.data() + at, *sine = sines.data() + at;
     for (std::int64_t head = 0; head < heads; ++head) {
       float *low = to.data() + r * (elements / t) + head * 2 * half, *high = low + half;
       for (std::int64_t x = 0; x < half; ++x) {

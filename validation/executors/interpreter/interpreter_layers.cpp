@@ -195,7 +195,7 @@ void rope(Work& work) {
       const std::int64_t x = k % (d / 2), at = r * width + (k / (d / 2)) * d + x;
       const double exponent = -2.0 * static_cast<double>(x) / static_cast<double>(d);
       const double position = static_cast<double>(
-          sequence_position(r % sequence, sequence, work.cp_member, work.cp_members));
+          sequence_position((r + dims[5]) % sequence, sequence, work.cp_member, work.cp_members));
       const double angle =
           (work.op.inverse ? -1.0 : 1.0) * position * std::pow(kRopeBase, exponent);
       const double first = y[at], second = y[at + d / 2];

@@ -71,6 +71,43 @@ TEST(Partition, EqualsBruteForceOn600Instances) {
   }
 }
 
+// Attention of a part of a sequence: kernels cost c x + a x (2 m + x) behind m units. The programme
+// walks the same way, so that its partition of one block is still the best of all.
+TEST(Partition, KnowsWhatAChunkCostsByItsPlace) {
+  std::mt19937 random(23);
+  for (int instance = 0; instance < 200; ++instance) {
+    const std::int64_t units = 2 + static_cast<std::int64_t>(random() % 8);
+    BlockCosts block = random_block(random, units);
+    const double attention = static_cast<double>(random() % 100) / 100;
+    block.placed.assign(static_cast<std::size_t>(units), block.compute);
+    for (std::int64_t m = 0; m < units; ++m) {
+      for (std::int64_t x = 1; m + x <= units; ++x) {
+        block.placed[static_cast<std::size_t>(m)][static_cast<std::size_t>(x)] +=
+            attention * static_cast<double>(x * (2 * m + x));
+      }
+    }
+    double least = 1e9;
+    each_partition(units, 4, [&](const std::vector<std::int64_t>& p) {
+      least = std::min(least, chain_seconds({block}, p, 1));
+    });
+    EXPECT_NEAR(best_block_partition(block, 4).seconds, least, 1e-12) << instance;
+  }
+}
+
+// Kernels of x (2 m + x): the halves of 4 units take 2 x 2 = 4 and 2 (4 + 2) = 12, as the whole 16.
+TEST(Partition, ALaterChunkOfASequenceTakesLonger) {
+  BlockCosts block{{0, 1, 4, 9, 16}, {0, 0, 0, 0, 0}};
+  block.placed.assign(4, std::vector<double>(5, 0.0));
+  for (std::size_t m = 0; m < 4; ++m) {
+    for (std::size_t x = 1; m + x <= 4; ++x) {
+      block.placed[m][x] = static_cast<double>(x * (2 * m + x));
+    }
+  }
+  EXPECT_EQ(block.kernels(2, 2), 12);
+  EXPECT_EQ(chain_seconds({block}, {2, 2}, 1), 4 + 12);
+  EXPECT_EQ(chain_seconds({block}, {4}, 1), 16);
+}
+
 // The period is the slope of a long row of blocks.
 TEST(Partition, PeriodIsTheCycleMeanOfTheEventGraph) {
   std::mt19937 random(3);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "strategies/passes/compress.h"
 #include "tests/support/small_cluster.h"
 #include "tests/support/table_cost_model.h"
@@ -146,6 +148,28 @@ TEST(Choose, CutsWhereThereIsSomethingToHideUnder) {
   EXPECT_GT(split.layout.chunk_overlap.forward.size(), 1u);
   EXPECT_LT(split.chosen_seconds, split.blocking_seconds);
   EXPECT_LE(split.blocking_seconds / split.chosen_seconds, 2.0);
+}
+
+// One sample of 4 tokens: the same, with the same chunks of tokens both ways.
+TEST(Choose, CutsOneSequenceAlikeBothWays) {
+  WireCosts costs = wires();
+  costs.gemm_seconds = 1e-6;
+  Layout l;
+  l.tp = 4;
+  l.micro_batch = 1;
+  l.chunk_overlap = {.max_chunks = 4, .split = ChunkSplit::Auto};
+  for (const bool equal : {false, true}) {
+    l.chunk_overlap.equal = equal;
+    const PassChoice split = choice(costs, l);
+    const ChunkOverlap& chunks = split.layout.chunk_overlap;
+    EXPECT_GT(chunks.forward.size(), 1u);
+    EXPECT_EQ(chunks.forward, chunks.backward);
+    EXPECT_EQ(std::accumulate(chunks.forward.begin(), chunks.forward.end(), 0), 4);
+    EXPECT_LT(split.chosen_seconds, split.blocking_seconds);
+  }
+  costs.gemm_seconds = 0;
+  l.chunk_overlap.equal = false;
+  EXPECT_EQ(choice(costs, l).layout.chunk_overlap.forward, (std::vector<std::int64_t>{4}));
 }
 
 }  // namespace

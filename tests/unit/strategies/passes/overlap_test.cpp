@@ -168,7 +168,8 @@ TEST(Overlap, SaysWhatItDoesNotCut) {
   const Job job = tiny_job(8);
   Layout l = chunked(false, {2, 2}, {2, 2});
   l.micro_batch = 1;
-  EXPECT_EQ(overlap_refusal(tiny_gpt(), l, job)->fix, "set layout.micro_batch to 2 or more");
+  EXPECT_EQ(overlap_refusal(tiny_gpt(), l, job)->fix,
+            "set layout.micro_batch to 2 or more, or split of the pass overlap to sequence");
   l.tp = 1;
   EXPECT_EQ(overlap_refusal(tiny_gpt(), l, job)->fix, "set layout.tp to 2 or more");
   EXPECT_FALSE(overlap_refusal(tiny_gpt(), chunked(false, {2, 2}, {2, 2}), job).has_value());
