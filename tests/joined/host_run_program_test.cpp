@@ -85,7 +85,7 @@ TEST(HostRunProgram, RefusesWhatItCannotRun) {
   const ProgramOutput large =
       run_command(small + "--executor host --set model.hidden=16384 --set model.ffn=65536 2>&1");
   EXPECT_EQ(large.exit_code, 3);
-  EXPECT_THAT(large.text, HasSubstr("the host executor needs "));
+  EXPECT_THAT(large.text, HasSubstr("the host executor needs for 2 ranks "));
   EXPECT_THAT(large.text, HasSubstr("GiB too much"));
   const ProgramOutput dropout = run_command(small + "--executor host --set model.dropout=0.1 2>&1");
   EXPECT_EQ(dropout.exit_code, 3);

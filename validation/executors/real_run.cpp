@@ -1,5 +1,7 @@
 #include "validation/executors/real_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace gputwin::executors {
@@ -56,6 +58,12 @@ Breakdown breakdown(const Plan& plan, const std::vector<Ran>& ran, RankId rank, 
 }
 
 }  // namespace
+
+std::string shortage(Bytes needed, const std::string& has, Bytes limit) {
+  const auto gibibytes = [](Bytes b) { return static_cast<double>(b.value) / (1 << 30); };
+  return fmt::format("{:.2f} GiB, {} {:.2f} GiB: {:.2f} GiB too much", gibibytes(needed), has,
+                     gibibytes(limit), gibibytes(needed - limit));
+}
 
 View whole(const Plan& plan, BufferId id) {
   const Buffer& buffer = plan.buffers[id.value];

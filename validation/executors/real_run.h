@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "sim/core/event_sink.h"
@@ -24,6 +25,9 @@ struct Ran {
 
 /// Thrown in every thread of a machine once one of them has failed or waited for too long.
 struct Stopped {};
+
+/// "12.50 GiB, GPU 0 has 8.00 GiB: 4.50 GiB too much" for `has` = "GPU 0 has".
+std::string shortage(Bytes needed, const std::string& has, Bytes limit);
 
 /// All elements of a buffer.
 View whole(const Plan& plan, BufferId id);

@@ -163,16 +163,15 @@ std::optional<Infeasible> too_large(const Plan& plan, const std::vector<int>& gp
     GPUTWIN_CUDA(cudaMemGetInfo(&free, &total));
     const std::int64_t more = map.bytes[0] - static_cast<std::int64_t>(free);
     if (more <= 0) continue;
-    return Infeasible{"rank " + std::to_string(r) + " needs " + std::to_string(map.bytes[0]) +
-                          " bytes of GPU memory, GPU " + std::to_string(gpus[r]) + " has " +
-                          std::to_string(free) + " free",
+    const std::string has = "GPU " + std::to_string(gpus[r]) + " has free";
+    return Infeasible{"rank " + std::to_string(r) + " needs " +
+                          shortage(Bytes(map.bytes[0]), has, Bytes(map.bytes[0] - more)),
                       Bytes(more), "a smaller model, micro-batch or job.sequence, or offload"};
   }
   const Bytes needed = host_bytes(plan) + Bytes(host), limit = host_memory_limit();
   if (needed <= limit) return std::nullopt;
   return Infeasible{"initial values and host memory of the plan take " +
-                        std::to_string(needed.value) + " bytes, this computer gives " +
-                        std::to_string(limit.value),
+                        shortage(needed, "this computer gives", limit),
                     needed - limit, "a smaller model (model.layers, model.hidden, model.vocab)"};
 }
 

@@ -140,9 +140,8 @@ std::optional<Infeasible> host_obstacle(const Plan& plan, Bytes limit) {
   }
   const Bytes needed = host_bytes(plan);
   if (needed <= limit) return std::nullopt;
-  return Infeasible{"the host executor needs " + std::to_string(needed.value) + " bytes for " +
-                        std::to_string(plan.ranks.size()) + " ranks, this computer gives " +
-                        std::to_string(limit.value),
+  return Infeasible{"the host executor needs for " + std::to_string(plan.ranks.size()) + " ranks " +
+                        shortage(needed, "this computer gives", limit),
                     needed - limit,
                     "a smaller model (workload.layers, workload.hidden, workload.vocab), "
                     "job.sequence or job.global_batch"};
