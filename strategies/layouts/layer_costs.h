@@ -14,8 +14,8 @@ struct LayerCost {
   std::string name;
   Seconds forward{}, backward{};
   Bytes output{}, weights{};
-  std::vector<std::int32_t> inputs;  // earlier layers
-  Seconds step{};                    // of the optimizer, for these weights
+  std::vector<std::int32_t> inputs{};  // earlier layers
+  Seconds step{};                      // of the optimizer, for these weights
 };
 
 using LayerCosts = std::vector<LayerCost>;

@@ -7,8 +7,6 @@
 namespace gputwin {
 namespace {
 
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
-
 bool together(const Lifetime& a, const Lifetime& b) { return a.begin < b.end && b.begin < a.end; }
 
 std::int64_t aligned(std::int64_t offset, std::int64_t alignment) {

@@ -75,8 +75,9 @@ Files
 // What the pass overlap did is told only where it was asked for: compression alone has one chunk.
 TEST(Report, TellsOfChunksOnlyWhereTheyWereAskedFor) {
   RunResult result = sample_result();
-  result.passes = PassFigures{
-      .forward_chunks = {1024, 512}, .backward_chunks = {1024, 512}, .gain_bound = 1.25};
+  result.passes.emplace();
+  result.passes->forward_chunks = result.passes->backward_chunks = {1024, 512};
+  result.passes->gain_bound = 1.25;
   const std::string alone = report(result, plain());
   EXPECT_THAT(alone, Not(HasSubstr("splitting")));
   EXPECT_THAT(alone, Not(HasSubstr("chunks")));

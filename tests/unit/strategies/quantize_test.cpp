@@ -154,7 +154,7 @@ TEST(Quantize, OnlyLayersMultiplyInEightBits) {
     const Op& op = plan.calls[i.call].op;
     const bool of_layer = plan.names[i.name].layer >= 0;
     EXPECT_EQ(op.dtype, of_layer ? DType::F8 : DType::Bf16);
-    if (of_layer) EXPECT_TRUE(op.trans_b && !op.trans_a);
+    EXPECT_TRUE(!of_layer || (op.trans_b && !op.trans_a));
   }
 }
 
