@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 #include <utility>
 
 #include "sim/app/pass_figures.h"
 #include "sim/core/spelling.h"
-#include "sim/engine/reference_executor.h"
+#include "sim/engine/simgrid_executor.h"
 #include "strategies/offload/strategies.h"
 #include "strategies/strategy.h"
 
@@ -91,13 +92,21 @@ std::vector<Layout> lighter_layouts(const Layout& from, bool has_nvme) {
   Candidates c(from);
   if (from.dp * from.cp > 1) c.add([](Layout& l) { l.zero = std::max(l.zero, 1); });
   if (from.tp > 1) c.add([](Layout& l) { l.sp = true; });
-  for (std::int64_t m = from.micro_batch / 2; m >= 1; m /= 2) {
-    if (from.micro_batch % m == 0) c.add([m](Layout& l) { l.micro_batch = m; });
-  }
+  const auto smaller_micro_batches = [&](const std::function<void(Layout&)>& change) {
+    for (std::int64_t m = from.micro_batch / 2; m >= 1; m /= 2) {
+      if (from.micro_batch % m != 0) continue;
+      c.add([&](Layout& l) {
+        change(l);
+        l.micro_batch = m;
+      });
+    }
+  };
+  smaller_micro_batches([](Layout&) {});
   if (from.recompute == Recompute::None) {
     c.add([](Layout& l) { l.recompute = Recompute::Selective; });
   }
   c.add(recompute_all);
+  smaller_micro_batches(recompute_all);
   c.add([](Layout& l) {
     recompute_all(l);
     if (l.dp * l.cp > 1) l.zero = std::max(l.zero, 1);
@@ -174,6 +183,17 @@ std::optional<LayoutChange> fits(const Scenario& scenario, const Layout& layout,
   return LayoutChange{difference(scenario.layout, layout), layout, fullest};
 }
 
+/// True if a larger micro-batch of an otherwise equal layout fits, without a pipeline whose bubble
+/// smaller ones make shorter: it is hardly slower.
+bool fits_with_more(std::span<const LayoutChange> fitting, const Layout& layout) {
+  if (layout.pp > 1) return false;
+  return std::any_of(fitting.begin(), fitting.end(), [&](const LayoutChange& change) {
+    Layout same = change.layout;
+    same.micro_batch = layout.micro_batch;
+    return change.layout.micro_batch > layout.micro_batch && same == layout;
+  });
+}
+
 std::string sentence(const LayoutChange& change) {
   if (change.host.value == 0) return change.what;
   return fmt::format("{} ({:.1f} GiB in the host memory of a node)", change.what,
@@ -214,6 +234,7 @@ std::vector<LayoutChange> fitting_changes(const Scenario& scenario, const Hardwa
   std::vector<LayoutChange> fitting;
   const bool has_nvme = topology.node_type(GpuId(0)).nvme_read.value > 0;
   for (const Layout& layout : lighter_layouts(scenario.layout, has_nvme)) {
+    if (fits_with_more(fitting, layout)) continue;
     auto change = fits(scenario, layout, costs, topology);
     if (!change) continue;
     fitting.push_back(*std::move(change));
@@ -243,7 +264,7 @@ std::optional<LayoutChange> cheapest_fit(const Scenario& scenario, const Hardwar
   for (LayoutChange& change : fitting_changes(scenario, costs, topology, true)) {
     Outcome<Plan> outcome = plan_of(scenario, change.layout, costs);
     const ExecutionOutcome executed =
-        ReferenceExecutor().run(std::get<Plan>(outcome), costs, topology, RunOptions{}, nullptr);
+        SimgridExecutor().run(std::get<Plan>(outcome), costs, topology, RunOptions{}, nullptr);
     const auto* execution = std::get_if<Execution>(&executed);
     if (execution == nullptr || (best && execution->iteration >= least)) continue;
     least = execution->iteration;

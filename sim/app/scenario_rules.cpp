@@ -164,6 +164,20 @@ void check_given_stage_layers(const ScenarioDocument& d, const Scenario& s, std:
   }
 }
 
+/// Modules are repeated where nothing else is, and `ops` names all that it repeats.
+void check_recompute_modules(const ScenarioDocument& d, const Layout& l) {
+  if (l.recompute_modules == 0) return;
+  if (l.recompute != Recompute::None) {
+    throw d.error("/layout/recompute_modules",
+                  fmt::format("has no meaning with recompute {}", to_string(l.recompute)),
+                  "set it to [], or recompute to none");
+  }
+  if ((l.recompute_modules & kRecomputeOps) != 0 && l.recompute_modules != kRecomputeOps) {
+    throw d.error("/layout/recompute_modules", "names ops beside others",
+                  "name ops alone, or the others without it");
+  }
+}
+
 /// With recompute block one count of layers, or one per stage, none above a chunk of the stage.
 void check_recompute_layers(const ScenarioDocument& d, const Layout& l,
                             const std::vector<std::int32_t>& per_chunk) {
@@ -212,6 +226,7 @@ void check_stages(const ScenarioDocument& d, const Scenario& s) {
                   fmt::format("nearest legal value: {}", most));
   }
   check_recompute_layers(d, l, l.layers_per_chunk(layers));
+  check_recompute_modules(d, l);
 }
 
 /// ep divides the experts and the ranks of a stage; what experts need of the rest.

@@ -138,7 +138,7 @@ struct Layout {
   bool overlap_param_gather =
       true;  // with zero >= 1: gather parameters under the next forward pass
   bool overlap_shared_experts = false;  // they run under the all-to-all before the experts
-  std::uint8_t recompute_modules = 0;   // kRecompute*, beside `recompute`
+  std::uint8_t recompute_modules = 0;   // kRecompute*, with recompute none
   bool overlap_p2p = true;  // pipeline messages travel under compute, where the stack can
   std::int64_t bucket_elements = 40'000'000;  // parameters per gradient bucket; 0: as the stack
   bool single_queue = false;  // kernels start in the order of issue (CUDA_DEVICE_MAX_CONNECTIONS=1)

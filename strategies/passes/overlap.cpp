@@ -356,6 +356,7 @@ std::optional<Infeasible> overlap_refusal(const Transformer& model, const Layout
     return Infeasible{.reason = "the overlap pass does not cut " + std::move(reason),
                       .fix = std::move(fix)};
   };
+  if (model.has_experts()) return no("experts' rows", "use a model without experts");
   if (layout.tp < 2) return no("layers without tensor parallelism", "set layout.tp to 2 or more");
   const bool sequence = layout.chunk_overlap.sequence(layout.micro_batch);
   if (layout.micro_batch < 2 && !sequence) {
@@ -366,6 +367,10 @@ std::optional<Infeasible> overlap_refusal(const Transformer& model, const Layout
     return no("the sequences of several samples",
               "set layout.micro_batch to 1, or split of the pass overlap to samples");
   }
+  if (sequence && !model.causal) {
+    return no("sequences that attend both ways",
+              "set layout.micro_batch to 2 or more and split of the pass overlap to samples");
+  }
   if (sequence && model.has_mla()) {
     return no("sequences of latent attention", "set split of the pass overlap to samples");
   }
@@ -374,7 +379,6 @@ std::optional<Infeasible> overlap_refusal(const Transformer& model, const Layout
   if (layout.tp_overlap != TpOverlap::None && layout.tp_overlap != TpOverlap::Columns) {
     return no("collectives that are cut already", "set layout.tp_overlap to none");
   }
-  if (model.has_experts()) return no("experts' rows", "use a model without experts");
   if (bits(job.precision.compute) < 16) {
     return no("copies in 8 or 4 bits", "set job.precision.compute to bf16");
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <stdexcept>
 
 #include "sim/app/data_directory.h"
 #include "sim/app/json_text.h"
@@ -41,8 +40,9 @@ class RowReader {
     const Json target = row_.value("target", Json::object());
     for (const auto& [key, value] : target.items()) {
       const bool known = key == "speedup" || key == "hidden";
-      if (!known || !value.is_number() || value.get<double>() <= 0) {
-        fail("/target/" + key, "is no figure above 0", "give speedup, hidden or both");
+      const double most = key == "hidden" ? 1.0 : 1e6;
+      if (!known || !value.is_number() || value.get<double>() <= 0 || value.get<double>() > most) {
+        fail("/target/" + key, "is no such figure", "give speedup, hidden (0 to 1) or both");
       }
       (key == "hidden" ? out.hidden : out.speedup) = value.get<double>();
     }
@@ -96,10 +96,8 @@ class Operation final : public EventSink {
   void flow(RankId, RankId, Bytes, const Route&, Ps, Ps) override {}
   bool progress(double) override { return true; }
 
-  double span_s() const {
-    if (!seen_) throw std::runtime_error("no operation of layer 0 starts with " + name_);
-    return to_seconds(end_ - begin_).value;
-  }
+  double span_s() const { return to_seconds(end_ - begin_).value; }
+  bool seen() const { return seen_; }
   double kernels_s() const { return to_seconds(kernels_).value; }
 
  private:
@@ -113,24 +111,46 @@ struct Timed {
   double time_s = 0, kernels_s = 0;
 };
 
+// Why a row's job gives no figure: the row is wrong, in the words of what refused it.
+[[noreturn]] void refuse(const SpeedupRow& row, const char* where, const std::string& why,
+                         const std::string& fix) {
+  throw InputError(row.id, where, "", "gives no time: " + why, fix);
+}
+
+Scenario scenario_of(const SpeedupRow& row, const std::vector<std::string>& sets) {
+  try {
+    return parse_scenario(row.scenario, row.id, sets, {data_directory() / "scenarios"});
+  } catch (const InputError& e) {
+    if (e.file == row.id) throw;
+    refuse(row, "", e.what(), "correct the row's variant or free");
+  }
+}
+
 Timed simulate(const SpeedupRow& row, const std::vector<std::string>& sets) {
-  const Scenario scenario =
-      parse_scenario(row.scenario, row.id, sets, {data_directory() / "scenarios"});
+  const Scenario scenario = scenario_of(row, sets);
   if (row.operation.empty()) {
     const RunOutcome outcome = run(scenario, {});
+    if (const auto* no = std::get_if<Infeasible>(&outcome)) {
+      refuse(row, "/scenario", no->reason, no->fix.empty() ? "choose a smaller job" : no->fix);
+    }
     const auto* result = std::get_if<RunResult>(&outcome);
-    if (result == nullptr) throw std::runtime_error(row.id + ": the job does not run");
+    if (result == nullptr)
+      refuse(row, "/scenario", "it does not end", "explain it with gputwin run");
     return {to_seconds(result->execution.iteration).value, 0.0};
   }
   const Topology topology(scenario.cluster);
   const HardwareModel costs(topology, scenario.job, data_directory() / "hwmodels");
   Outcome<PreparedRun> prepared = prepare(scenario, costs, topology);
   if (const auto* no = std::get_if<Infeasible>(&prepared)) {
-    throw std::runtime_error(row.id + ": " + no->reason);
+    refuse(row, "/scenario", no->reason, no->fix.empty() ? "choose a smaller job" : no->fix);
   }
   const Plan& plan = std::get<PreparedRun>(prepared).plan;
   Operation operation(plan, row.operation);
   SimgridExecutor().run(plan, costs, topology, {}, &operation);
+  if (!operation.seen()) {
+    refuse(row, "/operation", "no task of the first layer starts with " + row.operation,
+           "name one of a trace, such as fc1, fc2, qkv or proj");
+  }
   return {operation.span_s(), operation.kernels_s()};
 }
 
@@ -142,6 +162,12 @@ std::vector<SpeedupRow> read_speedups(const std::filesystem::path& file) {
   if (!wrapped || !document["rows"].is_array()) {
     throw InputError(file.string(), "/rows", "", "is no array",
                      "see validation/speedups/README.md");
+  }
+  for (const auto& [key, value] : document.items()) {
+    if (key != "rows" && (key != "defaults" || !value.is_object())) {
+      throw InputError(file.string(), "/" + key, "", "is not known here, or no object",
+                       "see validation/speedups/README.md");
+    }
   }
   const Json defaults = document.value("defaults", Json::object());
   std::vector<SpeedupRow> rows;

@@ -79,6 +79,30 @@ TEST(Speedups, ShippedRowsOfOneNode) {
   EXPECT_THAT(speedups_report(scored), testing::HasSubstr("right in 3 of 3"));
 }
 
+// Rows whose job, variant or operation is wrong are bad input that names the row.
+TEST(Speedups, JobsThatDoNotRunNameTheirRow) {
+  const auto failure = [](auto change) {
+    SpeedupRow row = read_speedups(kShipped).at(11);  // of Flux, one operation
+    change(row);
+    try {
+      score_speedups({row}, [](double) { return true; });
+    } catch (const InputError& e) {
+      EXPECT_EQ(e.file, row.id);
+      EXPECT_FALSE(e.fix.empty());
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(failure([](SpeedupRow& r) { r.operation = "nosuch"; }),
+              testing::HasSubstr("/operation"));
+  EXPECT_THAT(failure([](SpeedupRow& r) { r.variant = {"layout.tpp=2"}; }),
+              testing::HasSubstr("tpp"));
+  const auto huge = [](SpeedupRow& r) {
+    r.variant = {"model.layers=96", "what_if.unlimited_memory=false"};
+  };
+  EXPECT_THAT(failure(huge), testing::HasSubstr("GiB"));
+}
+
 TEST(Speedups, StopWhenAsked) {
   const auto rows = read_speedups(kShipped);
   EXPECT_TRUE(score_speedups(rows, [](double) { return false; }).empty());

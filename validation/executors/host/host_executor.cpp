@@ -143,7 +143,7 @@ std::optional<Infeasible> host_obstacle(const Plan& plan, Bytes limit) {
   return Infeasible{"the host executor needs for " + std::to_string(plan.ranks.size()) + " ranks " +
                         shortage(needed, "this computer gives", limit),
                     needed - limit,
-                    "a smaller model (workload.layers, workload.hidden, workload.vocab), "
+                    "a smaller model (model.layers, model.hidden, model.vocab), "
                     "job.sequence or job.global_batch"};
 }
 
