@@ -160,6 +160,20 @@ TEST(Program, ReportsTheLayoutThatFits) {
   EXPECT_THAT(output.text, Not(HasSubstr("recompute none")));
 }
 
+// Recomputation alone fits with 48 images a micro-batch; 3 leave a pipeline of 4 less of a bubble.
+TEST(Program, FitsWithTheFastestMicroBatchOfAPipeline) {
+  const std::string job =
+      "run vgg16__v100_10gbe_4x1__tp1_pp4_dp1_gpipe_full --json --set layout.recompute=";
+  const auto seconds = [&](const std::string& rest) {
+    const ProgramOutput output = program(job + rest);
+    EXPECT_EQ(output.exit_code, 0) << output.text;
+    return nlohmann::json::parse(output.text).at("iteration_time_s").get<double>();
+  };
+  const double fitted = seconds("none --fit");
+  EXPECT_LT(fitted, seconds("full"));
+  EXPECT_LE(fitted, seconds("full --set layout.micro_batch=6"));
+}
+
 // A node without a drive is not sent to one: trying NVMe there ended --fit with bad input.
 TEST(Program, FitsAJobWithoutADrive) {
   const ProgramOutput output = program(

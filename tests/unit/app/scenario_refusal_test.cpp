@@ -92,6 +92,11 @@ TEST(Refusal, CountsLayers) {
             "/layout/stage_layers/1");
   EXPECT_EQ(refusal(R"({"layout": {"recompute": "block", "recompute_layers": 5}})").fix,
             "nearest legal value: 4");
+  for (const char* modules :
+       {R"({"layout": {"recompute": "full", "recompute_modules": ["norms"]}})",
+        R"({"layout": {"recompute_modules": ["ops", "mlp"]}})"}) {
+    EXPECT_EQ(refusal(modules).pointer, "/layout/recompute_modules");
+  }
   const InputError stages = refusal(R"({"layout": {"pp": 2, "recompute_layers": [1, 0, 2]}})");
   EXPECT_EQ(stages.pointer, "/layout/recompute_layers");
   EXPECT_THAT(stages.problem, HasSubstr("3 entries for 2 stages"));

@@ -153,6 +153,9 @@ TEST(SequenceChunks, SayWhatTheyDoNotCut) {
   const Job job = job_of(8);
   Layout l = chunked(false, {4, 4});
   EXPECT_FALSE(overlap_refusal(tiny_gpt(), l, job).has_value());
+  Transformer encoder = tiny_gpt();
+  encoder.causal = false;
+  EXPECT_TRUE(overlap_refusal(encoder, l, job).has_value());
   l.cp = 2;
   EXPECT_EQ(overlap_refusal(tiny_gpt(), l, job)->fix, "set layout.cp to 1");
   l.cp = 1;
