@@ -34,7 +34,7 @@ std::vector<LayoutChange> fitting_changes(const Scenario& scenario, const Hardwa
 std::string what_fits(const Scenario& scenario, const HardwareModel& costs,
                       const Topology& topology);
 
-/// Of all changes that fit, the one with the shortest iteration without contention.
+/// Of all changes that fit, the one with the shortest iteration.
 std::optional<LayoutChange> cheapest_fit(const Scenario& scenario, const HardwareModel& costs,
                                          const Topology& topology);
 

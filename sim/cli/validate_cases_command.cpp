@@ -29,11 +29,11 @@ std::vector<cases::Case> read_all(const Options& o) {
   for (const std::string& file : o.files) {
     for (cases::Case& c : cases::read_cases(file)) all.push_back(std::move(c));
   }
-  const auto outside = [](const std::vector<std::string>& wanted, const std::string& value) {
+  const auto unnamed = [](const std::vector<std::string>& wanted, const std::string& value) {
     return !wanted.empty() && std::find(wanted.begin(), wanted.end(), value) == wanted.end();
   };
   std::erase_if(all, [&](const cases::Case& c) {
-    return outside(o.categories, c.category) || outside(o.ids, c.id);
+    return unnamed(o.categories, c.category) || unnamed(o.ids, c.id);
   });
   return all;
 }

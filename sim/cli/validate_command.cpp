@@ -35,11 +35,6 @@ std::vector<PublishedRun> read_all(const Options& o) {
   for (const std::string& file : o.files) {
     for (PublishedRun& run : read_published_runs(file)) runs.push_back(std::move(run));
   }
-  const auto outside = [](const std::vector<std::string>& wanted, const std::string& value) {
-    return !wanted.empty() && std::none_of(wanted.begin(), wanted.end(), [&](const auto& w) {
-      return value.find(w) != std::string::npos;
-    });
-  };
   std::erase_if(runs, [&](const PublishedRun& r) {
     return outside(o.kinds, r.kind) || outside(o.groups, r.group);
   });

@@ -1,7 +1,6 @@
 // gputwin validate curves: published throughput over model size against predictions.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <csignal>
 
 #include "sim/app/terminal_progress.h"
@@ -22,12 +21,6 @@ struct Options {
 volatile std::sig_atomic_t interrupted = 0;
 
 void on_interrupt(int) { interrupted = 1; }
-
-bool outside(const std::vector<std::string>& wanted, const std::string& value) {
-  return !wanted.empty() && std::none_of(wanted.begin(), wanted.end(), [&](const auto& w) {
-    return value.find(w) != std::string::npos;
-  });
-}
 
 int validate_curves(const Options& o) {
   std::vector<PublishedRun> runs;

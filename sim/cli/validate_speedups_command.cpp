@@ -1,7 +1,6 @@
 // gputwin validate speedups: published gains of one way to run a job over another.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <csignal>
 
 #include "sim/app/terminal_progress.h"
@@ -25,11 +24,7 @@ int validate_speedups(const Options& o) {
   for (const std::string& file : o.files) {
     for (SpeedupRow& row : read_speedups(file)) rows.push_back(std::move(row));
   }
-  std::erase_if(rows, [&](const SpeedupRow& row) {
-    return !o.groups.empty() && std::none_of(o.groups.begin(), o.groups.end(), [&](const auto& g) {
-      return row.group.find(g) != std::string::npos;
-    });
-  });
+  std::erase_if(rows, [&](const SpeedupRow& row) { return outside(o.groups, row.group); });
   std::signal(SIGINT, on_interrupt);
   TerminalProgress progress("simulating pairs", stderr, [] { return interrupted != 0; });
   const std::vector<ScoredSpeedup> scored =

@@ -4,17 +4,14 @@
 #include <utility>
 
 #include "sim/core/check.h"
+#include "sim/core/frame_slots.h"
 #include "sim/core/hazards.h"
 #include "sim/core/plan_builder.h"
 
 namespace gputwin {
 namespace {
 
-constexpr std::uint32_t kNone = 0xffffffffu;
-
-bool has_event(const Instruction& i) {
-  return i.kind == Kind::Record || i.kind == Kind::Wait || i.kind == Kind::HostWait;
-}
+constexpr std::uint32_t kNone = FrameSlots::kNone;
 
 Instruction derived(Kind kind, std::uint8_t stream, std::uint32_t event, bool previous = false) {
   const auto flags = static_cast<std::uint16_t>(kDerived | (previous ? kPreviousBody : 0));
@@ -73,34 +70,25 @@ void join_streams(Program& program) {
 /// Stays of the non-persistent (buffer, frame) of a program whose frames overlap bodies.
 class EndlessStays {
  public:
-  EndlessStays(const Plan& plan, const Program& program) : plan_(plan), program_(program) {
-    first_slot_.assign(plan.buffers.size(), kNone);
-    std::uint32_t slots = 0;
-    for (const BufferId b : program.buffers) {
-      if (plan.buffers[b.value].persistent) continue;
-      first_slot_[b.value] = slots;
-      slots += plan.buffers[b.value].framed ? program.frames : 1;
-    }
-    owner_.resize(slots);
+  EndlessStays(const Plan& plan, const Program& program)
+      : plan_(plan), program_(program), slots_(plan, program) {
     find_starts();
-    stays_[0] = uses(
-        program.prologue, [](std::uint32_t, std::uint32_t) { return true; }, slots);
+    stays_[0] = uses(program.prologue, [](std::uint32_t, std::uint32_t) { return true; });
     const auto fresh = [&](std::uint32_t frame, std::uint32_t i) {
       return frame < start_.size() && i >= start_[frame];
     };
-    stays_[1] = uses(
-        program.body, [&](std::uint32_t f, std::uint32_t i) { return !fresh(f, i); }, slots);
-    stays_[2] = uses(program.body, fresh, slots);
+    stays_[1] = uses(program.body, [&](std::uint32_t f, std::uint32_t i) { return !fresh(f, i); });
+    stays_[2] = uses(program.body, fresh);
   }
 
   std::vector<Instruction> prologue() const {
     Edits edits(program_.prologue.size());
-    for (std::uint32_t s = 0; s < owner_.size(); ++s) add(edits, s, stays_[0][s], !carried(s));
+    for (std::uint32_t s = 0; s < slots_.size(); ++s) add(edits, s, stays_[0][s], !carried(s));
     return edited(program_.prologue, edits);
   }
   std::vector<Instruction> body() const {
     Edits edits(program_.body.size());
-    for (std::uint32_t s = 0; s < owner_.size(); ++s) {
+    for (std::uint32_t s = 0; s < slots_.size(); ++s) {
       if (carried(s)) {
         edits.frees[stays_[1][s].last].push_back(s);
       } else {
@@ -141,19 +129,17 @@ class EndlessStays {
   }
 
   template <class Counts>
-  std::vector<Stay> uses(const std::vector<Instruction>& list, Counts counts, std::uint32_t slots) {
-    std::vector<Stay> stays(slots);
+  std::vector<Stay> uses(const std::vector<Instruction>& list, Counts counts) const {
+    std::vector<Stay> stays(slots_.size());
     for (std::uint32_t i = 0; i < list.size(); ++i) {
       if (!is_task(list[i].kind) || !counts(list[i].frame(), i)) continue;
       const Call& call = plan_.calls[list[i].call];
       for (const auto* views : {&call.reads, &call.writes}) {
         for (const View& v : *views) {
-          if (first_slot_[v.buffer.value] == kNone) continue;
-          const bool framed = plan_.buffers[v.buffer.value].framed;
-          const std::uint32_t slot = first_slot_[v.buffer.value] + (framed ? list[i].frame() : 0);
+          const std::uint32_t slot = slots_.of(v.buffer, list[i].frame());
+          if (slot == kNone) continue;
           if (stays[slot].first == kNone) stays[slot].first = i;
           stays[slot].last = i;
-          owner_[slot] = v.buffer.value;
         }
       }
     }
@@ -169,22 +155,17 @@ class EndlessStays {
   std::vector<Instruction> edited(const std::vector<Instruction>& list, const Edits& edits) const {
     std::vector<Instruction> out;
     for (std::size_t i = 0; i < list.size(); ++i) {
-      for (const std::uint32_t s : edits.allocs[i]) out.push_back(instruction(Kind::Alloc, s));
+      for (const std::uint32_t s : edits.allocs[i])
+        out.push_back(slots_.instruction(Kind::Alloc, s));
       out.push_back(list[i]);
-      for (const std::uint32_t s : edits.frees[i]) out.push_back(instruction(Kind::Free, s));
+      for (const std::uint32_t s : edits.frees[i]) out.push_back(slots_.instruction(Kind::Free, s));
     }
     return out;
-  }
-  Instruction instruction(Kind kind, std::uint32_t slot) const {
-    const std::uint32_t buffer = owner_[slot];
-    const bool framed = plan_.buffers[buffer].framed;
-    return {.kind = kind, .call = buffer, .event = framed ? slot - first_slot_[buffer] : kNoFrame};
   }
 
   const Plan& plan_;
   const Program& program_;
-  std::vector<std::uint32_t> first_slot_;   // by buffer
-  std::vector<std::uint32_t> owner_;        // by slot = (buffer, frame)
+  FrameSlots slots_;
   std::vector<std::uint32_t> start_;        // by frame: where the body begins the next
   std::array<std::vector<Stay>, 3> stays_;  // prologue; body before and from start_
 };
@@ -193,7 +174,8 @@ class EndlessStays {
 
 void synchronise_endless(const Plan& plan, Program& program) {
   for (const auto* list : {&program.prologue, &program.body}) {
-    GPUTWIN_CHECK(std::none_of(list->begin(), list->end(), has_event),
+    GPUTWIN_CHECK(std::none_of(list->begin(), list->end(),
+                               [](const Instruction& i) { return has_event(i.kind); }),
                   "endless bodies have derived events alone");
   }
   const std::vector<BodyWait> waits = waits_of_bodies(plan, program);

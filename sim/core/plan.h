@@ -37,6 +37,10 @@ enum class Kind : std::uint8_t {
 
 /// Kinds that count as tasks in rates.
 constexpr bool is_task(Kind k) { return k <= Kind::HostTask; }
+/// Kinds whose `event` is an event.
+constexpr bool has_event(Kind k) {
+  return k == Kind::Record || k == Kind::Wait || k == Kind::HostWait;
+}
 
 /// Instruction flags.
 enum : std::uint16_t {

@@ -1,14 +1,14 @@
 // Derives Record/Wait from views, and Alloc/Free from first and last use.
 #include <algorithm>
 
-#include "sim/core/check.h"
+#include "sim/core/frame_slots.h"
 #include "sim/core/hazards.h"
 #include "sim/core/plan_builder.h"
 
 namespace gputwin {
 namespace {
 
-constexpr std::uint32_t kNone = 0xffffffffu;
+constexpr std::uint32_t kNone = FrameSlots::kNone;
 
 bool is_derived(const Instruction& i) {
   return (i.kind == Kind::Record || i.kind == Kind::Wait) && (i.flags & kDerived) != 0;
@@ -52,17 +52,9 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> needed_waits(const Plan& pl
 /// First and last use of every non-persistent (buffer, frame) of a program.
 class Lifetimes {
  public:
-  Lifetimes(const Plan& plan, const Program& program) : plan_(plan), program_(program) {
-    first_slot_.assign(plan.buffers.size(), kNone);
-    std::uint32_t slots = 0;
-    for (const BufferId b : program.buffers) {
-      if (plan.buffers[b.value].persistent) continue;
-      first_slot_[b.value] = slots;
-      slots += plan.buffers[b.value].framed ? program.frames : 1;
-    }
-    first_.assign(slots, kNone);
-    last_.assign(slots, kNone);
-    owner_.resize(slots);
+  Lifetimes(const Plan& plan, const Program& program) : program_(program), slots_(plan, program) {
+    first_.assign(slots_.size(), kNone);
+    last_.assign(slots_.size(), kNone);
     for (std::uint32_t i = 0; i < program.body.size(); ++i) {
       if (!is_task(program.body[i].kind)) continue;
       for (const View& v : plan.calls[program.body[i].call].reads) use(v.buffer, i);
@@ -94,11 +86,11 @@ class Lifetimes {
     body.reserve(n + allocs.size() + frees.size());
     for (std::size_t i = 0; i < n; ++i) {
       for (std::uint32_t k = alloc_count[i]; k < alloc_count[i + 1]; ++k) {
-        body.push_back(instruction(Kind::Alloc, allocs[k]));
+        body.push_back(slots_.instruction(Kind::Alloc, allocs[k]));
       }
       body.push_back(program_.body[i]);
       for (std::uint32_t k = free_count[i]; k < free_count[i + 1]; ++k) {
-        body.push_back(instruction(Kind::Free, frees[k]));
+        body.push_back(slots_.instruction(Kind::Free, frees[k]));
       }
     }
     return body;
@@ -106,27 +98,15 @@ class Lifetimes {
 
  private:
   void use(BufferId b, std::uint32_t i) {
-    if (first_slot_[b.value] == kNone) return;
-    const bool framed = plan_.buffers[b.value].framed;
-    const std::uint32_t frame = program_.body[i].frame();
-    GPUTWIN_CHECK(!framed || frame < program_.frames,
-                  "a framed buffer is used within a micro-batch");
-    const std::uint32_t slot = first_slot_[b.value] + (framed ? frame : 0);
+    const std::uint32_t slot = slots_.of(b, program_.body[i].frame());
+    if (slot == kNone) return;
     if (first_[slot] == kNone) first_[slot] = i;
     last_[slot] = i;
-    owner_[slot] = b.value;
   }
 
-  Instruction instruction(Kind kind, std::uint32_t slot) const {
-    const std::uint32_t buffer = owner_[slot];
-    const bool framed = plan_.buffers[buffer].framed;
-    return {.kind = kind, .call = buffer, .event = framed ? slot - first_slot_[buffer] : kNoFrame};
-  }
-
-  const Plan& plan_;
   const Program& program_;
-  std::vector<std::uint32_t> first_slot_;            // by buffer
-  std::vector<std::uint32_t> first_, last_, owner_;  // by slot = (buffer, frame)
+  FrameSlots slots_;
+  std::vector<std::uint32_t> first_, last_;  // by slot
 };
 
 }  // namespace
@@ -136,9 +116,7 @@ void synchronise(const Plan& plan, Program& program) {
   std::uint32_t explicit_events = 0;
   for (const auto* list : {&program.prologue, &program.body}) {
     for (const Instruction& i : *list) {
-      const bool has_event =
-          i.kind == Kind::Record || i.kind == Kind::Wait || i.kind == Kind::HostWait;
-      if (has_event) explicit_events = std::max(explicit_events, i.event + 1);
+      if (has_event(i.kind)) explicit_events = std::max(explicit_events, i.event + 1);
     }
   }
   const auto waits = needed_waits(plan, program);

@@ -142,9 +142,9 @@ class Verifier {
   void mark_records(const Program& p, const std::vector<Instruction>& list,
                     std::vector<char>& marks) {
     for (const Instruction& in : list) {
-      const bool has_event =
-          in.kind == Kind::Record || in.kind == Kind::Wait || in.kind == Kind::HostWait;
-      if (has_event && in.event >= p.events) report("id", p.name, "uses an event beyond its count");
+      if (has_event(in.kind) && in.event >= p.events) {
+        report("id", p.name, "uses an event beyond its count");
+      }
       if (in.kind == Kind::Record && in.event < p.events) marks[in.event] = 1;
     }
   }

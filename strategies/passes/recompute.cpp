@@ -78,7 +78,9 @@ class Repetition {
   }
 
   void by_operator(const Segment& forward, Segment& backward) {
-    const auto call = [&](const SegmentOp& op) { return builder_.plan().calls[op.call.value]; };
+    const auto call = [&](const SegmentOp& op) -> const Call& {
+      return builder_.plan().calls[op.call.value];
+    };
     const bool gated = std::any_of(forward.ops.begin(), forward.ops.end(), [&](const auto& op) {
       return kind(op) == OpKind::ActivationForward && is_gated(call(op).op.activation);
     });
@@ -90,7 +92,7 @@ class Repetition {
     const auto in_kept = [&](const View& v) { return kept.contains(v.buffer); };
     std::vector<SegmentOp> of_operators;
     for (const SegmentOp& op : forward.ops) {
-      const std::vector<View> writes = call(op).writes;
+      const std::vector<View>& writes = call(op).writes;
       const bool half =
           gated && kind(op) == OpKind::Gemm && builder_.plan().names[op.name.value].op == "fc1";
       if (half) in_place_.insert(writes[0].buffer);

@@ -22,8 +22,8 @@ struct Session {
       : plan(given), options(asked), world(interpreted::initial_world(plan, options.values)) {
     const std::vector<int> usable = usable_cores();
     for (const interpreted::RankState& rank : world.ranks) {
-      cores.push_back(cores_of(cores.size(), world.ranks.size(), usable));
-      devices.push_back(std::make_unique<HostDevice>(machine, rank.id, cores.back()));
+      const CoreSet cores = cores_of(devices.size(), world.ranks.size(), usable);
+      devices.push_back(std::make_unique<HostDevice>(machine, rank.id, cores));
       streams += devices.back()->threads();
       walkers.push_back(std::make_unique<HostWalker>(plan, rank.id, *devices.back()));
       write_initial_values(rank, plan, walkers.back()->live(),
@@ -37,7 +37,6 @@ struct Session {
   const HostOptions options;
   interpreted::World world;
   HostMachine machine{world, options};
-  std::vector<CoreSet> cores;  // of each rank
   std::vector<std::unique_ptr<HostDevice>> devices;
   std::vector<std::unique_ptr<HostWalker>> walkers;
   std::size_t streams = 0;
@@ -49,8 +48,8 @@ bool walk_all(Session& session) {
   std::vector<std::thread> hosts;
   HostMachine& machine = session.machine;
   for (std::size_t rank = 0; rank < session.walkers.size(); ++rank) {
-    hosts.emplace_back([&machine, &walker = session.walkers[rank], &cores = session.cores[rank],
-                        bodies = session.options.bodies] {
+    hosts.emplace_back([&machine, &walker = session.walkers[rank],
+                        &cores = session.devices[rank]->cores(), bodies = session.options.bodies] {
       stay_on(cores.others);
       try {
         walker->run(bodies);

@@ -166,6 +166,7 @@ class HostDevice {
   /// Tells the streams' threads to end when they have nothing to do.
   void close();
   std::size_t threads() const { return streams_.size(); }
+  const CoreSet& cores() const { return cores_; }
   std::int64_t peak_bytes() const { return pool_.peak_bytes(); }
 
  private:
