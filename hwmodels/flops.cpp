@@ -44,6 +44,33 @@ double adapter_flops(const Transformer& model, double s, const Job& job) {
   return 2.0 * s * rank * widths;
 }
 
+// What `recompute_modules` repeats of one layer: the products that passes/recompute.cpp clones and
+// whose results the backward pass reads (so not the second product of an MLP).
+double module_flops(const Transformer& model, std::int64_t index, double s, const Job& job,
+                    std::uint8_t modules) {
+  const double h = static_cast<double>(model.hidden);
+  const double gates = is_gated(model.activation) ? 2.0 : 1.0;
+  const double ffn = static_cast<double>(model.ffn_of(index));
+  double weights = 0;
+  if ((modules & kRecomputeMlaUp) != 0 && model.has_mla()) {
+    const Mla& a = model.mla;
+    weights += static_cast<double>(model.query_width() * (a.q_rank > 0 ? a.q_rank : model.hidden) +
+                                   model.heads * (a.nope + a.value) * a.kv_rank);
+  }
+  if ((modules & kRecomputeMlp) != 0) {
+    weights += gates * h * ffn;
+    const bool adapted = job.lora_rank > 0 && !job.lora_qkv_only;
+    if (adapted) weights += job.lora_rank * (h + static_cast<double>(model.fc1_width()));
+  }
+  if ((modules & kRecomputeMoe) != 0 && model.has_experts(index)) {
+    const Experts& moe = model.moe;
+    weights +=
+        static_cast<double>(moe.top_k * moe.ffn) * gates * h + static_cast<double>(moe.experts) * h;
+  }
+  if ((modules & kRecomputeOps) != 0 && gates > 1) weights += h * ffn;
+  return 2.0 * s * weights;
+}
+
 // True for layers whose whole forward pass runs twice.
 std::vector<bool> recomputed_layers(const Transformer& model, const Layout& layout) {
   const auto layers = static_cast<std::size_t>(model.layers);
@@ -74,7 +101,11 @@ IterationFlops iteration_flops(const Transformer& model, const Job& job, const L
     const LayerFlops layer = layer_flops(model, l, s, convention);
     all_layers.linear += layer.linear;
     all_layers.attention += layer.attention;
-    if (recomputed.at(static_cast<std::size_t>(l))) again += layer.linear + layer.attention;
+    if (recomputed.at(static_cast<std::size_t>(l))) {
+      again += layer.linear + layer.attention + adapter_flops(model, s, job);
+    } else if (layout.recompute == Recompute::None) {
+      again += module_flops(model, l, s, job, layout.recompute_modules);
+    }
   }
   if (layout.recompute == Recompute::Selective) again = all_layers.attention;
   const double layers = static_cast<double>(model.layers);
@@ -102,13 +133,19 @@ std::string_view flops_convention_text(FlopsConvention convention) {
   switch (convention) {
     case FlopsConvention::Megatron:
       return "3 x forward; linear layers, LM head and attention over the full s x s square "
-             "(Narayanan et al., SC 2021); hardware FLOPs add recomputed layers";
+             "(Narayanan et al., SC 2021); hardware FLOPs add what is recomputed";
     case FlopsConvention::Causal:
       return "3 x forward; linear layers, LM head and attention counted causally, s (s+1) / 2 "
              "pairs; "
-             "hardware FLOPs add recomputed layers";
+             "hardware FLOPs add what is recomputed";
   }
   return "";
+}
+
+std::string_view graph_flops_text() {
+  return "3 x forward; convolutions as direct products, attention over whole squares; Winograd's "
+         "kernels multiply less, so that MFU may exceed 100 %; hardware FLOPs add what is "
+         "recomputed";
 }
 
 }  // namespace gputwin

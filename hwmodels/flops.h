@@ -4,8 +4,9 @@
 // weights, attention 4 s u d per head and sample, LM head 2 x tokens x h x v. Embedding, norms and
 // softmax count nothing. With low-rank adapters the frozen weights count 2 x their forward pass.
 // Two conventions for attention: Megatron counts the full s x s square, the causal one only what
-// the mask leaves, s (s + 1) / 2. Hardware FLOPs add what the layout recomputes; a flash kernel's
-// own recomputation of the scores is not counted, as usual.
+// the mask leaves, s (s + 1) / 2. Hardware FLOPs add what the layout recomputes: layers as a whole,
+// attention, or the products of `recompute_modules` (strategies/passes/recompute.h). A flash
+// kernel's own recomputation of the scores is not counted, as usual.
 //
 // With h = heads x head size, ffn = 4h, and the full square this is the formula of Narayanan et al.
 // (SC 2021): 72 B s l h^2 (1 + s/6h + V/12lh), with full recomputation
@@ -34,9 +35,12 @@ IterationFlops iteration_flops(const Transformer& model, const Job& job, const L
 
 /// The same of a layer graph: 3 x its convolutions, products and attention, whole squares; with
 /// recomputation the forward pass again (of all micro-batches but the last, if that is spared).
+/// Convolutions count as direct products: Winograd's kernels multiply 2.25 times less and more, so
+/// that more than the peak can come out.
 IterationFlops iteration_flops(const LayerGraph& graph, const Job& job, const Layout& layout);
 
 /// One sentence for reports: what is counted.
 std::string_view flops_convention_text(FlopsConvention convention);
+std::string_view graph_flops_text();
 
 }  // namespace gputwin

@@ -9,6 +9,7 @@
 #include "strategies/lowering/stack_kernels.h"
 #include "strategies/lowering/transformer.h"
 #include "strategies/passes/choose.h"
+#include "strategies/passes/choose_exchange.h"
 #include "strategies/passes/compress.h"
 #include "strategies/passes/fused_bound.h"
 #include "strategies/passes/offload.h"
@@ -79,6 +80,14 @@ Outcome<Lowered> with_passes(Stopwatch& watch, const Transformer& model, const C
   });
 }
 
+// With the way in which ranks that share experts exchange rows.
+Outcome<Layout> with_exchange(const Transformer& model, const Cluster& cluster,
+                              const Layout& layout, const Job& job, const CostModel* costs) {
+  if (layout.ep_comm == ExpertComm::Flat) return layout;
+  const Topology topology(cluster);
+  return choose_exchange(model, cluster, layout, job, {.costs = costs, .topology = &topology});
+}
+
 }  // namespace
 
 std::vector<StepInfo> steps() {
@@ -88,17 +97,17 @@ std::vector<StepInfo> steps() {
   return list;
 }
 
-Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const Layout& layout,
+Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const Layout& asked,
                         const Job& job, std::vector<StepTime>* times, const CostModel* costs,
                         Plugins plugins) {
   Stopwatch watch(times);
   if (const auto* graph = std::get_if<LayerGraph>(&workload)) {
-    if (layout.offload.enabled) {
+    if (asked.offload.enabled) {
       return Infeasible{.reason = "not lowered yet: offload of layer graphs",
                         .fix = "leave the pass offload out"};
     }
     Outcome<Plan> outcome =
-        watch.run("lower", [&] { return lower_graph(*graph, cluster, layout, job); });
+        watch.run("lower", [&] { return lower_graph(*graph, cluster, asked, job); });
     if (const Plan* plan = std::get_if<Plan>(&outcome)) {
       watch.run("verify", [&] {
         verify_or_throw(*plan, "lower");
@@ -108,6 +117,9 @@ Outcome<Plan> make_plan(const Workload& workload, const Cluster& cluster, const 
     return outcome;
   }
   const auto* transformer = std::get_if<Transformer>(&workload);
+  Outcome<Layout> exchange = with_exchange(*transformer, cluster, asked, job, costs);
+  if (auto* refused = std::get_if<Infeasible>(&exchange)) return std::move(*refused);
+  const Layout& layout = std::get<Layout>(exchange);
   auto outcome = watch.run("lower", [&] { return lower(*transformer, cluster, layout, job); });
   if (auto* refused = std::get_if<Infeasible>(&outcome)) return std::move(*refused);
   outcome =
@@ -151,6 +163,7 @@ std::vector<std::string> assumptions(const Layout& layout, const Job& job) {
         "tp_overlap fused-bound is an ideal bound, not a strategy: a product and its exchange take "
         "the longer of both and one tile; what runs under an exchange counts as exposed tp");
   }
+  for (std::string& note : chunk_notes(layout, job)) list.push_back(std::move(note));
   if (never_drains(layout.schedule)) {
     list.push_back("schedule " + std::string(to_string(layout.schedule)) +
                    " never drains: gradients are those of older weights (stale); what that does to "

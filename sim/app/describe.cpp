@@ -36,6 +36,9 @@ std::string cluster_line(const Cluster& c) {
 std::string layout_line(const Layout& l) {
   std::string text = fmt::format("tp {}{}, pp {}", l.tp, l.sp ? " with sp" : "", l.pp);
   if (l.vpp > 1) text += fmt::format(" x {} chunks", l.vpp);
+  if (l.ep > 1 && l.ep_comm != ExpertComm::Flat) {
+    text += fmt::format(", ep exchange {}", to_string(l.ep_comm));
+  }
   if (l.cp > 1) text += fmt::format(", cp {} by {}", l.cp, to_string(l.cp_comm));
   if (l.stage_replicas.empty()) {
     text += fmt::format(", dp {}", l.dp);
@@ -58,7 +61,9 @@ ReportContext describe(const Scenario& s) {
   context.job = job_line(s);
   context.cluster = cluster_line(s.cluster);
   context.layout = layout_line(s.layout);
-  context.flops_convention = flops_convention_text(FlopsConvention::Causal);
+  context.flops_convention = std::holds_alternative<LayerGraph>(s.workload)
+                                 ? graph_flops_text()
+                                 : flops_convention_text(FlopsConvention::Causal);
   context.gpus = s.layout.ranks();
   return context;
 }

@@ -15,6 +15,7 @@ ChunkOverlap read_overlap(const Json& json) {
   const bool halves = variant == "merak" || variant == "domino";
   const std::string split = json.value("split", "samples");
   return {.max_chunks = json.value("max_chunks", halves ? 2 : 4),
+          .named = true,
           .equal = variant != "search",
           .split = split == "sequence" ? ChunkSplit::Sequence
                    : split == "auto"   ? ChunkSplit::Auto
@@ -76,6 +77,22 @@ OffloadSpec read_offload(const Json& json) {
   return spec;
 }
 
+/// Layer graphs have sums and messages that a codec could shorten, but their plans are lowered
+/// without segments, which the pass rewrites.
+[[noreturn]] void refuse_codecs_of_graphs(const ScenarioDocument& document, const Json& options,
+                                          const std::string& at) {
+  for (const char* key : {"activations", "gradients"}) {
+    if (!options.contains(key)) continue;
+    throw document.error(at + "/" + key,
+                         "does not fit: layer graphs have no tensor-parallel collectives",
+                         "remove the entry");
+  }
+  throw document.error(at,
+                       "is not built for layer graphs: their sums of gradients and messages are "
+                       "sent whole",
+                       "remove the entry, or take a transformer");
+}
+
 }  // namespace
 
 void read_passes(const ScenarioDocument& document, const Json& list, Scenario& scenario) {
@@ -87,10 +104,11 @@ void read_passes(const ScenarioDocument& document, const Json& list, Scenario& s
     for (const auto& [name, options] : pass.items()) {
       const std::string at = "/passes/" + std::to_string(i) + "/" + name;
       if (!seen.insert(name).second) throw document.error(at, "stands twice", "remove one");
-      if (graph && name != "offload") {
+      if (graph && name == "overlap") {
         throw document.error(at, "does not fit: layer graphs have no tensor-parallel collectives",
                              "remove the entry");
       }
+      if (graph && name == "compress") refuse_codecs_of_graphs(document, options, at);
     }
     if (pass.contains("overlap")) layout.chunk_overlap = read_overlap(pass["overlap"]);
     if (pass.contains("compress")) layout.compression = read_compression(pass["compress"]);

@@ -12,6 +12,7 @@
 #include "sim/app/fitting.h"
 #include "sim/app/memory_figures.h"
 #include "sim/app/offload_figures.h"
+#include "sim/app/pass_comparison.h"
 #include "sim/app/pass_figures.h"
 #include "sim/app/power.h"
 #include "sim/app/result_json.h"
@@ -22,7 +23,6 @@
 #include "sim/trace/gtr_file.h"
 #include "sim/trace/perfetto_writer.h"
 #include "sim/trace/run_trace.h"
-#include "strategies/passes/choose.h"
 #include "strategies/strategy.h"
 
 namespace gputwin {
@@ -147,6 +147,11 @@ void add_warnings(const HardwareModel& costs, RunResult& result) {
                       role.role, used * 100.0));
     }
   }
+  if (result.mfu > 1) {
+    result.warnings.push_back(
+        "MFU is above 100 %: convolutions count as direct products, while Winograd's kernels for "
+        "3 x 3 filters multiply less");
+  }
   if (!result.execution.period_converged) {
     result.warnings.push_back(
         "the period still changed after eight iterations; iteration_time_s is the last one");
@@ -187,17 +192,11 @@ Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& cost
 
 namespace {
 
-using Simulated = std::variant<Execution, Infeasible, Deadlock, Cancelled>;
-
-/// One layout of a scenario, planned and simulated.
-struct PassesTrial {
-  const Scenario& scenario;
-  const RunRequest& request;
-  const HardwareModel& costs;
-  const CostModel& priced;
-  const Topology& topology;
-
-  Simulated run(const Layout& layout, Plan& plan) const {
+/// Plans and simulates other layouts of the scenario, without a trace.
+LayoutTrial trial_of(const Scenario& scenario, const RunRequest& request,
+                     const HardwareModel& costs, const CostModel& priced,
+                     const Topology& topology) {
+  return [&](const Layout& layout, Plan& plan) -> Simulated {
     Outcome<Plan> made = plan_of(scenario, layout, costs);
     if (auto* infeasible = std::get_if<Infeasible>(&made)) return std::move(*infeasible);
     plan = std::move(std::get<Plan>(made));
@@ -208,77 +207,7 @@ struct PassesTrial {
     if (auto* deadlock = std::get_if<Deadlock>(&outcome)) return std::move(*deadlock);
     if (std::holds_alternative<Cancelled>(outcome)) return Cancelled{};
     return std::move(std::get<Execution>(outcome));
-  }
-};
-
-/// A searched layout again without the codecs of gradients, and without those of messages: what
-/// is not slower without them is taken, and said.
-std::string drop_losing_codecs(const PassesTrial& trial, Layout& layout, Plan& plan,
-                               Execution& execution) {
-  std::string said;
-  const auto without = [&](const char* what, bool on, auto clear) {
-    if (!on) return;
-    Layout other = layout;
-    clear(other.compression);
-    Plan other_plan;
-    Simulated outcome = trial.run(other, other_plan);
-    auto* faster = std::get_if<Execution>(&outcome);
-    if (faster == nullptr || faster->iteration > execution.iteration) return;
-    layout = std::move(other);
-    plan = std::move(other_plan);
-    execution = std::move(*faster);
-    said += fmt::format(" Codecs of {} are left out: nothing is gained by them.", what);
   };
-  const Compression chosen = layout.compression;
-  without("gradients", chosen.on_gradients(), [](Compression& c) { c.reduced = {}; });
-  without("messages", chosen.on_messages(), [](Compression& c) { c.sent = c.sent_back = {}; });
-  return said;
-}
-
-/// What the passes chose and gain over the same job without them. `scenario` gets the choice, so
-/// that the plan is made with it; what was searched for and comes out slower is dropped.
-std::variant<PassFigures, Infeasible, Deadlock, Cancelled> compare_passes(
-    Scenario& scenario, const RunRequest& request, const HardwareModel& costs,
-    const CostModel& priced, const Topology& topology) {
-  const auto& model = std::get<Transformer>(scenario.workload);
-  const Layout asked = scenario.layout;
-  const StagePrices prices{&costs, &topology};
-  auto choice = choose_passes(model, scenario.cluster, asked, scenario.job, prices);
-  if (auto* infeasible = std::get_if<Infeasible>(&choice)) return std::move(*infeasible);
-  auto& chosen = std::get<PassChoice>(choice);
-  const PassesTrial trial{scenario, request, costs, priced, topology};
-  const Layout layouts[2] = {without_passes(asked), chosen.layout};
-  Plan plans[2];
-  Execution executed[2];
-  for (std::size_t i = 0; i < 2; ++i) {
-    Simulated outcome = trial.run(layouts[i], plans[i]);
-    if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
-    if (auto* deadlock = std::get_if<Deadlock>(&outcome)) return std::move(*deadlock);
-    if (std::holds_alternative<Cancelled>(outcome)) return Cancelled{};
-    executed[i] = std::move(std::get<Execution>(outcome));
-  }
-  std::string dropped;
-  if (asked.compression.search) {
-    dropped = drop_losing_codecs(trial, chosen.layout, plans[1], executed[1]);
-  }
-  PassFigures figures = pass_figures(chosen.layout, plans[0], plans[1], model.hidden);
-  figures.gain_bound = chosen.gain_bound;
-  const Execution& blocking = executed[0];
-  judge(figures, blocking, executed[1]);
-  figures.verdict += dropped;
-  const bool searched =
-      (asked.chunk_overlap.on() && !asked.chunk_overlap.equal) || asked.compression.search;
-  scenario.layout = chosen.layout;
-  if (searched && executed[1].iteration >= blocking.iteration) {
-    scenario.layout = without_passes(asked);
-    figures.verdict += " They are left out of this run.";
-    figures.bytes = figures.blocking_bytes;
-    figures.exposed = figures.blocking_exposed;
-    figures.exposed_dp = figures.blocking_exposed_dp;
-    figures.exposed_pp = figures.blocking_exposed_pp;
-    for (CodedClass& c : figures.classes) c.bytes = c.blocking_bytes;
-  }
-  return figures;
 }
 
 /// Of a prediction: its interval. A real machine's time is measured.
@@ -295,18 +224,50 @@ void add_interval(const RunRequest& request, const HardwareModel& costs, const C
   result.extrapolated = interval.extrapolated;
 }
 
-/// Changes a scenario that is short of memory so that it fits, and prepares it again. Returns what
-/// was done; empty: nothing.
-std::string fit(Scenario& scenario, const HardwareModel& costs, const Topology& topology,
-                Outcome<PreparedRun>& outcome) {
-  const auto* short_of = std::get_if<Infeasible>(&outcome);
-  if (short_of == nullptr || !short_of->short_by) return "";
-  std::optional<LayoutChange> change = cheapest_fit(scenario, costs, topology);
-  if (!change) return "";
-  std::string fitted = "changed to fit: " + change->what + " (" + short_of->reason + ")";
+/// A scenario whose passes are chosen, and its plan.
+struct Decided {
+  std::optional<PassFigures> passes;
+  Outcome<PreparedRun> prepared;
+};
+
+/// Chooses what the passes of `scenario` leave open, into its layout, and prepares it.
+std::variant<Decided, Infeasible, Deadlock, Cancelled> decide(Scenario& scenario,
+                                                              const RunRequest& request,
+                                                              const HardwareModel& costs,
+                                                              const CostModel& priced,
+                                                              const Topology& topology) {
+  std::optional<PassFigures> passes;
+  if (has_passes(scenario.layout)) {
+    auto compared = compare_passes(scenario, costs, topology,
+                                   trial_of(scenario, request, costs, priced, topology));
+    if (auto* infeasible = std::get_if<Infeasible>(&compared)) return std::move(*infeasible);
+    if (auto* deadlock = std::get_if<Deadlock>(&compared)) return std::move(*deadlock);
+    if (std::holds_alternative<Cancelled>(compared)) return Cancelled{};
+    auto& comparison = std::get<PassComparison>(compared);
+    scenario.layout = std::move(comparison.layout);
+    passes = std::move(comparison.figures);
+  }
+  return Decided{std::move(passes), prepare(scenario, costs, topology)};
+}
+
+/// As `decide`; a job that is short of memory is changed so that it fits, and its passes are chosen
+/// and compared again: for the job that runs. `fitted`: what was done; empty: nothing.
+std::variant<Decided, Infeasible, Deadlock, Cancelled> decide_to_fit(
+    Scenario& scenario, const RunRequest& request, const HardwareModel& costs,
+    const CostModel& priced, const Topology& topology, std::string& fitted) {
+  const Layout asked = scenario.layout;
+  auto decision = decide(scenario, request, costs, priced, topology);
+  const auto* decided = std::get_if<Decided>(&decision);
+  if (!request.fit || decided == nullptr) return decision;
+  const auto* short_of = std::get_if<Infeasible>(&decided->prepared);
+  if (short_of == nullptr || !short_of->short_by) return decision;
+  Scenario changed = scenario;
+  changed.layout = asked;  // with its choices open
+  std::optional<LayoutChange> change = cheapest_fit(changed, costs, topology);
+  if (!change) return decision;
+  fitted = "changed to fit: " + change->what + " (" + short_of->reason + ")";
   scenario.layout = std::move(change->layout);
-  outcome = prepare(scenario, costs, topology);
-  return fitted;
+  return decide(scenario, request, costs, priced, topology);
 }
 
 }  // namespace
@@ -320,16 +281,12 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   const AblatedCosts ablated(costs, what_if.without);
   const CostModel& priced =
       what_if.without.empty() ? static_cast<const CostModel&>(costs) : ablated;
-  std::optional<PassFigures> passes;
-  if (has_passes(scenario.layout)) {
-    auto compared = compare_passes(scenario, request, costs, priced, topology);
-    if (auto* infeasible = std::get_if<Infeasible>(&compared)) return std::move(*infeasible);
-    if (auto* deadlock = std::get_if<Deadlock>(&compared)) return std::move(*deadlock);
-    if (std::holds_alternative<Cancelled>(compared)) return Cancelled{};
-    passes = std::move(std::get<PassFigures>(compared));
-  }
-  Outcome<PreparedRun> outcome = prepare(scenario, costs, topology);
-  const std::string fitted = request.fit ? fit(scenario, costs, topology, outcome) : "";
+  std::string fitted;
+  auto decision = decide_to_fit(scenario, request, costs, priced, topology, fitted);
+  if (auto* infeasible = std::get_if<Infeasible>(&decision)) return std::move(*infeasible);
+  if (auto* deadlock = std::get_if<Deadlock>(&decision)) return std::move(*deadlock);
+  if (std::holds_alternative<Cancelled>(decision)) return Cancelled{};
+  auto& [passes, outcome] = std::get<Decided>(decision);
   if (!fitted.empty() && request.on_fit) request.on_fit(scenario.layout);
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun& prepared = std::get<PreparedRun>(outcome);

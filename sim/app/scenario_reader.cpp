@@ -265,6 +265,7 @@ Layout read_layout(const Json& json) {
   l.dp = json.value("dp", 1);
   l.cp = json.value("cp", 1);
   l.cp_comm = read_word(json, "cp_comm", ContextComm::AllGather);
+  l.ep_comm = read_word(json, "ep_comm", ExpertComm::Flat);
   l.ep = json.value("ep", 1);
   l.sp = json.value("sp", false);
   l.tp_overlap = read_word(json, "tp_overlap", TpOverlap::None);

@@ -164,8 +164,24 @@ void check_given_stage_layers(const ScenarioDocument& d, const Scenario& s, std:
   }
 }
 
+/// A module that no layer of the model has.
+void check_recompute_modules_of(const ScenarioDocument& d, const Layout& l, const Transformer& m) {
+  const auto absent = [&](std::uint8_t module, const char* word, bool there, const char* what) {
+    if ((l.recompute_modules & module) == 0 || there) return;
+    throw d.error("/layout/recompute_modules",
+                  fmt::format("names {}, but the model has no {}", word, what),
+                  fmt::format("leave {} out", word));
+  };
+  bool dense = m.moe.shared_ffn > 0;
+  for (std::int64_t layer = 0; layer < m.layers; ++layer) dense = dense || !m.has_experts(layer);
+  absent(kRecomputeMlaUp, "mla_up_proj", m.has_mla(), "latent attention");
+  absent(kRecomputeMoe, "moe", m.has_experts(), "experts");
+  absent(kRecomputeMoeActivation, "moe_act", m.has_experts(), "experts");
+  absent(kRecomputeMlp, "mlp", dense, "MLP but its experts (moe names those)");
+}
+
 /// Modules are repeated where nothing else is, and `ops` names all that it repeats.
-void check_recompute_modules(const ScenarioDocument& d, const Layout& l) {
+void check_recompute_modules(const ScenarioDocument& d, const Layout& l, const Transformer& m) {
   if (l.recompute_modules == 0) return;
   if (l.recompute != Recompute::None) {
     throw d.error("/layout/recompute_modules",
@@ -176,6 +192,7 @@ void check_recompute_modules(const ScenarioDocument& d, const Layout& l) {
     throw d.error("/layout/recompute_modules", "names ops beside others",
                   "name ops alone, or the others without it");
   }
+  check_recompute_modules_of(d, l, m);
 }
 
 /// With recompute block one count of layers, or one per stage, none above a chunk of the stage.
@@ -226,7 +243,7 @@ void check_stages(const ScenarioDocument& d, const Scenario& s) {
                   fmt::format("nearest legal value: {}", most));
   }
   check_recompute_layers(d, l, l.layers_per_chunk(layers));
-  check_recompute_modules(d, l);
+  check_recompute_modules(d, l, transformer(s));
 }
 
 /// ep divides the experts and the ranks of a stage; what experts need of the rest.
@@ -239,6 +256,10 @@ void check_experts(const ScenarioDocument& d, const Scenario& s) {
     if (ep > 1) {
       throw d.error("/layout/ep", "has no meaning: the model has no experts",
                     "set ep to 1, or take a model with moe");
+    }
+    if (l.ep_comm != ExpertComm::Flat) {
+      throw d.error("/layout/ep_comm", "has no meaning: the model has no experts",
+                    "remove the key");
     }
     if (!load.empty()) {
       throw d.error("/job/expert_load", "has no meaning: the model has no experts",
@@ -406,6 +427,10 @@ void check_graph_layout(const ScenarioDocument& d, const Scenario& s) {
       throw d.error(key, "does not fit: layer graphs are cut into stages and replicas only",
                     "set it to 1");
     }
+  }
+  if (l.recompute_modules != 0) {
+    throw d.error("/layout/recompute_modules", "does not fit: layer graphs recompute whole stages",
+                  "set it to [], or recompute to full or all-but-last");
   }
   if (!l.stage_replicas.empty() && static_cast<std::int32_t>(l.stage_replicas.size()) != l.pp) {
     throw d.error(d.blame_default({"/layout/stage_replicas", "/layout/pp"}),

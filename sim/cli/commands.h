@@ -13,14 +13,6 @@ enum Exit : int { kDone = 0, kBoundBreached = 1, kBadInput = 2, kInfeasible = 3,
 
 using Action = std::function<int()>;
 
-/// True if parts of words are `wanted` and `value` contains none of them.
-inline bool outside(const std::vector<std::string>& wanted, const std::string& value) {
-  for (const std::string& w : wanted) {
-    if (value.find(w) != std::string::npos) return false;
-  }
-  return !wanted.empty();
-}
-
 Action add_run(CLI::App& app);
 Action add_sweep(CLI::App& app);
 Action add_list(CLI::App& app);

@@ -7,6 +7,7 @@
 #include "sim/app/terminal_progress.h"
 #include "sim/app/worker_pool.h"
 #include "sim/cli/commands.h"
+#include "sim/cli/row_choice.h"
 #include "validation/cases/cases.h"
 
 namespace gputwin::cli {
@@ -29,12 +30,14 @@ std::vector<cases::Case> read_all(const Options& o) {
   for (const std::string& file : o.files) {
     for (cases::Case& c : cases::read_cases(file)) all.push_back(std::move(c));
   }
-  const auto unnamed = [](const std::vector<std::string>& wanted, const std::string& value) {
-    return !wanted.empty() && std::find(wanted.begin(), wanted.end(), value) == wanted.end();
-  };
+  const bool any = !all.empty();
+  RowFilter categories{.option = "--category", .wanted = o.categories, .whole = true};
+  RowFilter ids{.option = "--id", .wanted = o.ids, .whole = true};
   std::erase_if(all, [&](const cases::Case& c) {
-    return unnamed(o.categories, c.category) || unnamed(o.ids, c.id);
+    const bool other = categories.leaves_out(c.category), unnamed = ids.leaves_out(c.id);
+    return other || unnamed;
   });
+  require_rows(o.files, any, !all.empty(), {categories, ids});
   return all;
 }
 

@@ -9,6 +9,7 @@
 #include "sim/app/terminal_progress.h"
 #include "sim/app/worker_pool.h"
 #include "sim/cli/commands.h"
+#include "sim/cli/row_choice.h"
 #include "sim/core/error.h"
 #include "validation/runs/report.h"
 #include "validation/runs/row_scenario.h"
@@ -35,9 +36,13 @@ std::vector<PublishedRun> read_all(const Options& o) {
   for (const std::string& file : o.files) {
     for (PublishedRun& run : read_published_runs(file)) runs.push_back(std::move(run));
   }
+  const bool any = !runs.empty();
+  RowFilter kinds{"--kind", o.kinds}, groups{"--group", o.groups};
   std::erase_if(runs, [&](const PublishedRun& r) {
-    return outside(o.kinds, r.kind) || outside(o.groups, r.group);
+    const bool other_kind = kinds.leaves_out(r.kind), other_group = groups.leaves_out(r.group);
+    return other_kind || other_group;
   });
+  require_rows(o.files, any, !runs.empty(), {kinds, groups});
   return runs;
 }
 

@@ -5,6 +5,7 @@
 
 #include "sim/app/terminal_progress.h"
 #include "sim/cli/commands.h"
+#include "sim/cli/row_choice.h"
 #include "validation/speedups/speedups.h"
 
 namespace gputwin::cli {
@@ -24,7 +25,10 @@ int validate_speedups(const Options& o) {
   for (const std::string& file : o.files) {
     for (SpeedupRow& row : read_speedups(file)) rows.push_back(std::move(row));
   }
-  std::erase_if(rows, [&](const SpeedupRow& row) { return outside(o.groups, row.group); });
+  const bool any = !rows.empty();
+  RowFilter groups{"--group", o.groups};
+  std::erase_if(rows, [&](const SpeedupRow& row) { return groups.leaves_out(row.group); });
+  require_rows(o.files, any, !rows.empty(), {groups});
   std::signal(SIGINT, on_interrupt);
   TerminalProgress progress("simulating pairs", stderr, [] { return interrupted != 0; });
   const std::vector<ScoredSpeedup> scored =

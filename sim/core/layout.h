@@ -87,6 +87,11 @@ enum : std::uint8_t {
 /// passed around a ring under it, or heads traded for tokens (Ulysses).
 enum class ContextComm : std::uint8_t { AllGather, Ring, AllToAll };
 
+/// How expert-parallel ranks over several nodes exchange rows: each with each; first within the
+/// nodes and then between them, in fewer and longer messages (Tutel's 2DH, DeepSpeed-MoE); or the
+/// one that the costs say is faster.
+enum class ExpertComm : std::uint8_t { Flat, Hierarchical, Auto };
+
 /// How tensor-parallel collectives hide under the GEMM they belong to: not at all, in chunks
 /// through Transformer Engine's user buffers, through symmetric memory (torch async TP), or
 /// all-reduces alone by columns of their product (Domino's column split), or token shards passed
@@ -117,6 +122,10 @@ struct Layout {
   std::int32_t tp = 1, pp = 1, vpp = 1, dp = 1, cp = 1, ep = 1;
   bool sp = false;  // sequence parallelism: norms and dropout on token shards over tp
   ContextComm cp_comm = ContextComm::AllGather;
+  ExpertComm ep_comm = ExpertComm::Flat;
+  // Of the ranks that share experts, consecutive ones that exchange among themselves first; 0: all
+  // exchange at once. make_plan sets it from `ep_comm` and the nodes.
+  std::int32_t ep_inner = 0;
   TpOverlap tp_overlap = TpOverlap::None;
   // Sharded over dp x cp: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters
   // (FSDP).

@@ -16,6 +16,7 @@ enum class ChunkSplit : std::uint8_t { Samples, Sequence, Auto };
 /// across layers. One chunk of everything leaves the plan as it is.
 struct ChunkOverlap {
   std::int32_t max_chunks = 1;
+  bool named = false;  // the pass is asked for, though one chunk at most cuts nothing
   bool equal = false;  // max_chunks alike, as Merak and Domino cut; else chosen by costs
   ChunkSplit split = ChunkSplit::Samples;
   /// Samples, or tokens, of each chunk in their order; empty: not chosen yet. Alike both ways with

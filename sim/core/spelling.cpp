@@ -93,6 +93,7 @@ constexpr std::array<string_view, 4> kOptimizer{"adam", "adamw", "sgd", "lamb"};
 constexpr std::array<string_view, 8> kRecipe{"none", "delayed", "current", "blockwise",
                                              "mx",   "nvfp4",   "rowwise", "tensorwise"};
 constexpr std::array<string_view, 3> kContextComm{"all-gather", "ring", "all-to-all"};
+constexpr std::array<string_view, 3> kExpertComm{"flat", "hierarchical", "auto"};
 constexpr std::array<string_view, 7> kTpOverlap{"none",       "userbuffers",   "async-tp",
                                                 "columns",    "ring-exchange", "ring-exchange-both",
                                                 "fused-bound"};
@@ -134,6 +135,7 @@ string_view to_string(AttentionKernel v) { return word(kAttentionKernel, v); }
 string_view to_string(Optimizer v) { return word(kOptimizer, v); }
 string_view to_string(Recipe v) { return word(kRecipe, v); }
 string_view to_string(ContextComm v) { return word(kContextComm, v); }
+string_view to_string(ExpertComm v) { return word(kExpertComm, v); }
 string_view to_string(TpOverlap v) { return word(kTpOverlap, v); }
 string_view to_string(CopyKind v) { return word(kCopyKind, v); }
 string_view to_string(Axis v) { return word(kAxis, v); }
@@ -200,6 +202,10 @@ std::span<const string_view> spellings<Recipe>() {
 template <>
 std::span<const string_view> spellings<ContextComm>() {
   return kContextComm;
+}
+template <>
+std::span<const string_view> spellings<ExpertComm>() {
+  return kExpertComm;
 }
 template <>
 std::span<const string_view> spellings<TpOverlap>() {

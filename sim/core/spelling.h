@@ -27,6 +27,7 @@ std::string_view to_string(AttentionKernel);
 std::string_view to_string(Optimizer);
 std::string_view to_string(Recipe);
 std::string_view to_string(ContextComm);
+std::string_view to_string(ExpertComm);
 std::string_view to_string(TpOverlap);
 std::string_view to_string(CopyKind);
 std::string_view to_string(Axis);

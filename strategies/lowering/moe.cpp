@@ -34,10 +34,39 @@ Op reordered(const StageBuilder& b, OpKind kind, std::int64_t width) {
 
 bool sorts(const StageBuilder& b) { return b.layout.ep > 1 && b.sizes.local_experts > 1; }
 
+// Blocks for the ranks of each group of `inner` in turn become blocks by the place in a group:
+// [groups, inner] to [inner, groups]. With the counts changed over, the way back.
+View aligned(StageBuilder& b, const std::string& name, const View& rows, std::int64_t inner) {
+  const View out = b.temporary(name, rows.rows, rows.cols, rows.dtype);
+  const std::int64_t ranks = b.layout.ep;
+  b.kernel(
+      name,
+      {.kind = OpKind::Permute, .dims = {ranks, rows.elements() / ranks, 1, inner, ranks / inner}},
+      {flat(rows)}, {flat(out)});
+  return out;
+}
+
+// Block r of `rows` goes to rank r of the experts' group, into the block of the rank it comes from.
+// Hierarchical: within a node each rank gets what all of them have for its place in every node,
+// then those of a place exchange between the nodes, `inner` blocks at once.
+void swap(StageBuilder& b, const std::string& name, const View& rows, const View& there) {
+  const StageWiring& w = b.wiring;
+  const std::int64_t inner = b.layout.ep_inner;
+  if (inner == 0) {
+    b.collective(w.ep_stream, w.ep, OpKind::AllToAll, name + "_all_to_all", rows, there);
+    return;
+  }
+  const View by_place = aligned(b, name + "_by_place", rows, inner);
+  const View inside = b.temporary(name + "_in_node", rows.rows, rows.cols, rows.dtype);
+  b.collective(w.ep_stream, w.ep_inner, OpKind::AllToAll, name + "_in_node_all_to_all", by_place,
+               inside);
+  const View by_node = aligned(b, name + "_by_node", inside, b.layout.ep / inner);
+  b.collective(w.ep_stream, w.ep_outer, OpKind::AllToAll, name + "_all_to_all", by_node, there);
+}
+
 View exchange(StageBuilder& b, const std::string& name, const View& rows) {
   const View there = b.temporary(name, rows.rows, rows.cols, rows.dtype);
-  b.collective(b.wiring.ep_stream, b.wiring.ep, OpKind::AllToAll, name + "_all_to_all", rows,
-               there);
+  swap(b, name, rows, there);
   return there;
 }
 
@@ -47,8 +76,7 @@ View to_experts(StageBuilder& b, const std::string& name, const View& rows, bool
   if (!sorts(b)) {
     const View there = keep ? b.activation(name + "_received", rows.rows, rows.cols, rows.dtype)
                             : b.temporary(name + "_received", rows.rows, rows.cols, rows.dtype);
-    b.collective(b.wiring.ep_stream, b.wiring.ep, OpKind::AllToAll, name + "_dispatch_all_to_all",
-                 rows, there);
+    swap(b, name + "_dispatch", rows, there);
     return there;
   }
   const View there = exchange(b, name + "_dispatch", rows);

@@ -24,6 +24,7 @@ struct StageWiring {
   SlotId copies{}, loss{};
   SlotId tp_next{}, tp_previous{};        // neighbours in the ring exchange of tensor parallelism
   SlotId ep{}, expert_dp{};               // the expert group, the ranks that hold the same experts
+  SlotId ep_inner{}, ep_outer{};          // of that group in a node; one of each node
   SlotId cp{}, cp_next{}, cp_previous{};  // the last two: neighbours in the ring exchange
   std::uint8_t compute_stream = 0, tp_stream = 0, dp_stream = 0;
   std::uint8_t cp_stream = 0, cp_receive_stream = 0;  // collectives or sends; receives

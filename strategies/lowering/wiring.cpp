@@ -70,6 +70,10 @@ void wire_ring(const Layout& layout, Program& program, StageWiring& w) {
 void wire_experts(const Layout& layout, Program& program, StageWiring& w) {
   if (layout.ep > 1) {
     w.ep = add_slot(program, "ep", Domain::Ep);
+    if (layout.ep_inner > 0) {
+      w.ep_inner = add_slot(program, "ep_inner", Domain::Ep);
+      w.ep_outer = add_slot(program, "ep_outer", Domain::Ep);
+    }
     w.ep_stream = add_stream(program, "ep", StreamKind::Communication);
   }
   if (expert_replicas(layout) > 1) w.expert_dp = add_slot(program, "expert_dp", Domain::Dp);
@@ -182,8 +186,9 @@ StageWiring wire_stage(const Layout& layout, std::int32_t stage, bool tied, bool
 void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<StageWiring>& wiring) {
   Groups tp(builder, "tp"), dp(builder, "dp"), shard(builder, "dp_shard"),
       replica(builder, "dp_replica"), model(builder, "grad_norm"), embedding(builder, "embedding"),
-      cp(builder, "cp"), ep(builder, "ep"), expert_dp(builder, "expert_dp"),
-      copies(builder, "copies"), loss(builder, "loss");
+      cp(builder, "cp"), ep(builder, "ep"), ep_inner(builder, "ep_inner"),
+      ep_outer(builder, "ep_outer"), expert_dp(builder, "expert_dp"), copies(builder, "copies"),
+      loss(builder, "loss");
   std::vector<std::int32_t> of_stage(static_cast<std::size_t>(layout.pp), 0);
   for (std::uint32_t r = 0; r < static_cast<std::uint32_t>(layout.ranks()); ++r) {
     const RankId id(r);
@@ -236,6 +241,11 @@ void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<Sta
     if (w.cp_previous.valid()) rank.slots.push_back(at_part(c.cp - 1));
     const std::int32_t index = of_stage[static_cast<std::size_t>(c.pp)]++;
     if (w.ep.valid()) rank.slots.push_back(ep.join({c.pp, index / layout.ep, 0, 0}, id));
+    if (w.ep_inner.valid()) {
+      const std::int32_t inner = layout.ep_inner, group = index / layout.ep;
+      rank.slots.push_back(ep_inner.join({c.pp, index / inner, 0, 0}, id));
+      rank.slots.push_back(ep_outer.join({c.pp, group, index % inner, 0}, id));
+    }
     if (w.expert_dp.valid()) {
       rank.slots.push_back(expert_dp.join({c.pp, index % layout.ep, 0, 0}, id));
     }

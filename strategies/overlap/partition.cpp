@@ -47,8 +47,6 @@ using Step = State (*)(const State&, double, double);
 std::vector<std::vector<Front>> fronts(const BlockCosts& block, std::int32_t max_chunks,
                                        Step step) {
   const std::size_t units = block.compute.size() - 1;
-  std::vector<std::vector<double>> kernels = block.placed;
-  if (kernels.empty()) kernels.assign(units, block.compute);
   std::vector<std::vector<Front>> all(static_cast<std::size_t>(max_chunks) + 1,
                                       std::vector<Front>(units + 1));
   all[0][0].push_back({});
@@ -56,7 +54,9 @@ std::vector<std::vector<Front>> fronts(const BlockCosts& block, std::int32_t max
     for (std::size_t m = 0; m < units; ++m) {
       for (std::size_t i = 0; i < all[k - 1][m].size(); ++i) {
         for (std::size_t x = 1; m + x <= units; ++x) {
-          State s = step(all[k - 1][m][i], kernels[m][x], block.communicate[x]);
+          const auto before = static_cast<std::int64_t>(m), more = static_cast<std::int64_t>(x);
+          State s =
+              step(all[k - 1][m][i], block.kernels(before, more), block.exchange(before, more));
           s.last = static_cast<std::int64_t>(x);
           s.before = i;
           insert(all[k][m + x], s);
@@ -94,6 +94,27 @@ Partition least(const BlockCosts& block, std::int32_t max_chunks, Step step,
   return best;
 }
 
+using ByPlace = std::vector<std::vector<double>>;
+
+// Empty where the place of a chunk matters in no block.
+ByPlace summed_by_place(const std::vector<BlockCosts>& layer, ByPlace BlockCosts::*table,
+                        double (BlockCosts::*seconds)(std::int64_t, std::int64_t) const) {
+  ByPlace sum;
+  const bool placed =
+      std::any_of(layer.begin(), layer.end(), [&](const auto& b) { return !(b.*table).empty(); });
+  if (!placed) return sum;
+  const std::size_t units = layer[0].compute.size() - 1;
+  sum.assign(units, std::vector<double>(units + 1, 0.0));
+  for (const BlockCosts& block : layer) {
+    for (std::size_t m = 0; m < units; ++m) {
+      for (std::size_t x = 1; m + x <= units; ++x) {
+        sum[m][x] += (block.*seconds)(static_cast<std::int64_t>(m), static_cast<std::int64_t>(x));
+      }
+    }
+  }
+  return sum;
+}
+
 BlockCosts summed(const std::vector<BlockCosts>& layer) {
   BlockCosts sum = layer[0];
   for (std::size_t b = 1; b < layer.size(); ++b) {
@@ -102,19 +123,8 @@ BlockCosts summed(const std::vector<BlockCosts>& layer) {
       sum.communicate[x] += layer[b].communicate[x];
     }
   }
-  const bool placed =
-      std::any_of(layer.begin(), layer.end(), [](const auto& b) { return !b.placed.empty(); });
-  if (!placed) return sum;
-  const std::size_t units = sum.compute.size() - 1;
-  sum.placed.assign(units, std::vector<double>(units + 1, 0.0));
-  for (const BlockCosts& block : layer) {
-    for (std::size_t m = 0; m < units; ++m) {
-      for (std::size_t x = 1; m + x <= units; ++x) {
-        sum.placed[m][x] +=
-            block.kernels(static_cast<std::int64_t>(m), static_cast<std::int64_t>(x));
-      }
-    }
-  }
+  sum.placed = summed_by_place(layer, &BlockCosts::placed, &BlockCosts::kernels);
+  sum.placed_exchange = summed_by_place(layer, &BlockCosts::placed_exchange, &BlockCosts::exchange);
   return sum;
 }
 
@@ -128,7 +138,7 @@ Sums sums(const std::vector<BlockCosts>& layer, const std::vector<std::int64_t>&
     std::int64_t before = 0;
     for (const std::int64_t x : units) {
       s.compute += block.kernels(before, x);
-      s.communicate += block.communicate[static_cast<std::size_t>(x)];
+      s.communicate += block.exchange(before, x);
       before += x;
     }
   }
@@ -161,9 +171,8 @@ double chain_seconds(const std::vector<BlockCosts>& layer, const std::vector<std
     for (const BlockCosts& block : layer) {
       std::int64_t before = 0;
       for (std::size_t i = 0; i < units.size(); ++i) {
-        const auto x = static_cast<std::size_t>(units[i]);
         computed = std::max(computed, arrived[i]) + block.kernels(before, units[i]);
-        communicated = std::max(communicated, computed) + block.communicate[x];
+        communicated = std::max(communicated, computed) + block.exchange(before, units[i]);
         arrived[i] = communicated;
         before += units[i];
       }

@@ -18,10 +18,21 @@ struct BlockCosts {
   /// Where a chunk's kernels also depend on what went before it (attention of a part of a
   /// sequence): seconds by units before the chunk, then by x, in place of `compute`; else empty.
   std::vector<std::vector<double>> placed{};
+  /// Alike in place of `communicate`, where units are not alike.
+  std::vector<std::vector<double>> placed_exchange{};
 
   double kernels(std::int64_t before, std::int64_t x) const {
+    return at(placed, compute, before, x);
+  }
+  double exchange(std::int64_t before, std::int64_t x) const {
+    return at(placed_exchange, communicate, before, x);
+  }
+
+ private:
+  static double at(const std::vector<std::vector<double>>& by_place, const std::vector<double>& all,
+                   std::int64_t before, std::int64_t x) {
     const auto m = static_cast<std::size_t>(before), n = static_cast<std::size_t>(x);
-    return placed.empty() || x == 0 ? compute[n] : placed[m][n];
+    return by_place.empty() || x == 0 ? all[n] : by_place[m][n];
   }
 };
 

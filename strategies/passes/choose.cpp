@@ -23,6 +23,8 @@ void hide_under_fillers(LayerBlocks& blocks) {
     for (std::size_t x = 1; x < b.communicate.size(); ++x) {
       const double share = each * static_cast<double>(x) / samples;
       b.communicate[x] = std::max(0.0, b.communicate[x] - share);
+      for (std::vector<double>& after : b.placed_exchange)
+        after[x] = std::max(0.0, after[x] - share);
     }
   }
 }
@@ -38,10 +40,32 @@ std::vector<std::int64_t> reversed(std::vector<std::int64_t> units) {
   return units;
 }
 
-std::vector<std::int64_t> scaled(std::vector<std::int64_t> units, std::int64_t up,
-                                 std::int64_t down) {
-  for (std::int64_t& u : units) u = u * up / down;
-  return units;
+// Samples, or tokens, of chunks of so many units.
+std::vector<std::int64_t> from_units(const std::vector<std::int64_t>& borders,
+                                     const std::vector<std::int64_t>& units) {
+  std::vector<std::int64_t> list;
+  std::size_t at = 0;
+  for (const std::int64_t u : units) {
+    const std::size_t next = at + static_cast<std::size_t>(u);
+    list.push_back(borders[next] - borders[at]);
+    at = next;
+  }
+  return list;
+}
+
+// The units of such chunks, each end at the nearest border.
+std::vector<std::int64_t> to_units(const std::vector<std::int64_t>& borders,
+                                   const std::vector<std::int64_t>& chunks) {
+  std::vector<std::int64_t> list;
+  std::int64_t end = 0;
+  auto at = borders.begin();
+  for (const std::int64_t c : chunks) {
+    end += c;
+    const auto next = std::lower_bound(at, std::prev(borders.end()), end);
+    list.push_back(next - at);
+    at = next;
+  }
+  return list;
 }
 
 class Chooser {
@@ -54,7 +78,8 @@ class Chooser {
         job_(job),
         prices_(prices),
         sequence_(layout.chunk_overlap.sequence(layout.micro_batch)),
-        units_(chunk_units(layout, job)) {}
+        borders_(chunk_borders(layout, job)),
+        units_(static_cast<std::int64_t>(borders_.size()) - 1) {}
 
   Outcome<PassChoice> choose() {
     if (auto refused = refusal()) return *std::move(refused);
@@ -141,14 +166,13 @@ class Chooser {
   void consider(Layout with, const LayerBlocks& blocks) {
     ChunkOverlap& chunks = with.chunk_overlap;
     const std::int32_t most = std::max(1, chunks.max_chunks);
-    const std::int64_t all = sequence_ ? job_.sequence : layout_.micro_batch;
     std::vector<std::int64_t> forward, backward;  // in units and order of the micro-batch
     double seconds = 0;
     if (chunks.chosen() || chunks.equal || prices_.costs == nullptr) {
       forward = backward = equal_chunks(units_, std::min<std::int64_t>(units_, most));
       if (chunks.chosen()) {
-        forward = scaled(chunks.forward, units_, all);
-        backward = scaled(chunks.backward, units_, all);
+        forward = to_units(borders_, chunks.forward);
+        backward = to_units(borders_, chunks.backward);
       }
       seconds = chain_seconds(blocks.forward, forward, 3) / 3 +
                 chain_seconds(blocks.backward, sequence_ ? reversed(backward) : backward, 3) / 3;
@@ -165,8 +189,8 @@ class Chooser {
     }
     if (seconds >= best_.chosen_seconds) return;
     if (!chunks.chosen()) {
-      chunks.forward = scaled(forward, all, units_);
-      chunks.backward = scaled(backward, all, units_);
+      chunks.forward = from_units(borders_, forward);
+      chunks.backward = from_units(borders_, backward);
     }
     best_.chosen_seconds = seconds;
     best_.gain_bound = gain_bound(blocks.forward, forward);
@@ -179,6 +203,7 @@ class Chooser {
   const Job& job_;
   const StagePrices& prices_;
   const bool sequence_;
+  const std::vector<std::int64_t> borders_;
   const std::int64_t units_;
   PassChoice best_;
 };

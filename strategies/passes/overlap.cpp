@@ -269,10 +269,26 @@ const Segment* middle_layer(const std::vector<Segment>& list) {
   return layers.empty() ? nullptr : layers[layers.size() / 2];
 }
 
-// What blocks of a layer are priced for: `units` equal parts of a micro-batch.
+// What blocks of a layer are priced for: the parts of a micro-batch between these borders.
 struct Pricing {
-  std::int64_t units = 1;
+  std::vector<std::int64_t> borders;
   bool cuts = false, sequence = false, from_end = false;
+
+  std::int64_t units() const { return static_cast<std::int64_t>(borders.size()) - 1; }
+  // True if all parts are alike.
+  bool even() const {
+    for (std::size_t i = 1; i < borders.size(); ++i) {
+      if (borders[i] - borders[i - 1] != borders[1]) return false;
+    }
+    return true;
+  }
+  // `x` units after `m` of them, in order of issue.
+  ChunkRange range(std::int64_t m, std::int64_t x) const {
+    const std::int64_t first = from_end ? units() - m - x : m;
+    return {.first = borders[static_cast<std::size_t>(first)],
+            .last = borders[static_cast<std::size_t>(first + x)],
+            .all = borders.back()};
+  }
 };
 
 // Of kernels and collectives of a chunk.
@@ -289,16 +305,18 @@ std::pair<double, double> seconds_of(const Plan& plan, ChunkCutter& cutter, cons
   return {c, r};
 }
 
-// Attention of a chunk after `m` units: those of the sequence's start, or of its end backward.
+// A chunk after `m` units: those of the sequence's start, or of its end backward.
 void place(const Plan& plan, ChunkCutter& cutter, const StageClock& clock, const Stage& stage,
            const Pricing& p, BlockCosts& block) {
-  const auto units = static_cast<std::size_t>(p.units);
+  const auto units = static_cast<std::size_t>(p.units());
   block.placed.assign(units, std::vector<double>(units + 1, 0.0));
-  for (std::int64_t m = 0; m < p.units; ++m) {
-    for (std::int64_t x = 1; m + x <= p.units; ++x) {
-      const std::int64_t first = p.from_end ? p.units - m - x : m;
-      block.placed[static_cast<std::size_t>(m)][static_cast<std::size_t>(x)] =
-          seconds_of(plan, cutter, clock, stage, {first, first + x, p.units}).first;
+  if (!p.even()) block.placed_exchange = block.placed;
+  for (std::size_t m = 0; m < units; ++m) {
+    for (std::size_t x = 1; m + x <= units; ++x) {
+      const ChunkRange range = p.range(static_cast<std::int64_t>(m), static_cast<std::int64_t>(x));
+      const auto [c, r] = seconds_of(plan, cutter, clock, stage, range);
+      block.placed[m][x] = c;
+      if (!p.even()) block.placed_exchange[m][x] = r;
     }
   }
 }
@@ -314,15 +332,15 @@ std::vector<BlockCosts> blocks_of(PlanBuilder& builder, const Segment& segment,
   std::vector<BlockCosts> blocks;
   for (const Stage& stage : stages_of(plan, ops)) {
     BlockCosts block{.compute = {0.0}, .communicate = {0.0}};
-    for (std::int64_t x = 1; x <= p.units; ++x) {
-      const ChunkRange range{0, p.cuts ? x : p.units, p.units};
-      const auto [c, r] = seconds_of(plan, cutter, clock, stage, range);
-      const double share = p.cuts ? 1.0 : static_cast<double>(x) / static_cast<double>(p.units);
+    for (std::int64_t x = 1; x <= p.units(); ++x) {
+      const std::int64_t end = p.borders[static_cast<std::size_t>(p.cuts ? x : p.units())];
+      const auto [c, r] = seconds_of(plan, cutter, clock, stage, {0, end, p.borders.back()});
+      const double share = p.cuts ? 1.0 : static_cast<double>(x) / static_cast<double>(p.units());
       block.compute.push_back(c * share);
       block.communicate.push_back(r * share);
     }
     const bool attends = stage.in_order || stage.in_reverse;
-    if (p.cuts && p.sequence && attends) place(plan, cutter, clock, stage, p, block);
+    if (p.cuts && p.sequence && (attends || !p.even())) place(plan, cutter, clock, stage, p, block);
     blocks.push_back(std::move(block));
   }
   return blocks;
@@ -389,17 +407,43 @@ std::optional<Infeasible> overlap_refusal(const Transformer& model, const Layout
   return std::nullopt;
 }
 
-std::int64_t chunk_units(const Layout& layout, const Job& job) {
-  if (!layout.chunk_overlap.sequence(layout.micro_batch)) return layout.micro_batch;
-  constexpr std::int64_t kMostUnits = 16, kTile = 128;
-  // Token shards and payloads of a rank divide by its chunks.
-  const std::int64_t least = layout.sp || layout.compression.on() ? layout.tp : 1;
-  for (const std::int64_t rows : {std::lcm(kTile, least), least}) {
-    for (std::int64_t units = kMostUnits; units > 1; --units) {
-      if (job.sequence % (units * rows) == 0) return units;
-    }
+std::vector<std::string> chunk_notes(const Layout& layout, const Job& job) {
+  const ChunkOverlap& chunks = layout.chunk_overlap;
+  if (!chunks.on()) {
+    if (!chunks.named) return {};
+    return {"the pass overlap cuts nothing: max_chunks is 1"};
   }
-  return 1;
+  const auto parts = static_cast<std::int64_t>(chunk_borders(layout, job).size()) - 1;
+  if (parts >= chunks.max_chunks || (parts > 1 && !chunks.equal)) return {};
+  const bool sequence = chunks.sequence(layout.micro_batch);
+  const std::string whole = sequence ? "a sequence of " + std::to_string(job.sequence) + " tokens"
+                                     : "a micro-batch of " + std::to_string(layout.micro_batch) +
+                                           " samples";
+  return {"the pass overlap cuts " + whole + " into " + std::to_string(parts) +
+          " chunks, not the " + std::to_string(chunks.max_chunks) + " of max_chunks: it has no " +
+          "more parts" + (sequence && layout.sp ? " that tp divides" : "")};
+}
+
+std::vector<std::int64_t> chunk_borders(const Layout& layout, const Job& job) {
+  constexpr std::int64_t kMostUnits = 16, kFewUnits = 8, kTile = 128;
+  const bool sequence = layout.chunk_overlap.sequence(layout.micro_batch);
+  const std::int64_t all = sequence ? job.sequence : layout.micro_batch;
+  // Token shards and payloads of a rank divide by its chunks.
+  const bool sharded = layout.sp || layout.compression.on_layers() || layout.compression.search;
+  const std::int64_t least = sequence && sharded ? layout.tp : 1;
+  std::int64_t rows = sequence ? std::lcm(kTile, least) : 1;
+  if (all < 2 * rows) rows = least;
+  const std::int64_t tiles = std::max<std::int64_t>(1, all / rows);
+  std::int64_t units = sequence ? std::min(tiles, kMostUnits) : tiles;
+  for (std::int64_t n = units; n >= kFewUnits && tiles * rows == all; --n) {
+    if (tiles % n != 0) continue;
+    units = n;
+    break;
+  }
+  std::vector<std::int64_t> borders;
+  for (std::int64_t i = 0; i < units; ++i) borders.push_back(i * tiles / units * rows);
+  borders.push_back(all);
+  return borders;
 }
 
 LayerBlocks layer_blocks(const Lowered& lowered, const StagePrices& prices, const Job& job) {
@@ -410,7 +454,7 @@ LayerBlocks layer_blocks(const Lowered& lowered, const StagePrices& prices, cons
   const Segment* forward = middle_layer(chunk.forward);
   const Segment* backward = middle_layer(chunk.backward);
   if (forward == nullptr || backward == nullptr) return blocks;
-  Pricing pricing{.units = chunk_units(layout, job),
+  Pricing pricing{.borders = chunk_borders(layout, job),
                   .cuts = layout.chunk_overlap.on(),
                   .sequence = layout.chunk_overlap.sequence(layout.micro_batch)};
   PlanBuilder builder(lowered.plan);  // to be dropped: buffers of the pieces

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "sim/core/error.h"
 #include "sim/core/job.h"
@@ -31,9 +32,15 @@ Lowered overlap(Lowered lowered, const StagePrices& prices);
 std::optional<Infeasible> overlap_refusal(const Transformer& model, const Layout& layout,
                                           const Job& job);
 
-/// Equal parts of a micro-batch that chunks are made of: its samples; of one sample's sequence the
-/// most parts up to 16 of whole tiles of 128 tokens, or of tokens where those do not fit.
-std::int64_t chunk_units(const Layout& layout, const Job& job);
+/// What the pass does not cut although it is asked to; sentences for the reader of a result.
+std::vector<std::string> chunk_notes(const Layout& layout, const Job& job);
+
+/// Where the parts of a micro-batch that chunks are made of begin, and their end: its samples; of
+/// one sample's sequence the tokens of at most 16 parts of whole tiles of 128 tokens, alike where
+/// eight or more such parts are the sequence. Else parts differ by a tile, and what no tile fills
+/// is the last part's. A sequence of less than two tiles has parts of tokens; with token shards, of
+/// as many as divide by tp.
+std::vector<std::int64_t> chunk_borders(const Layout& layout, const Job& job);
 
 /// Kernels and collectives of one layer in the middle of the first stage, by units of a chunk and
 /// in order of issue: the parts of a sequence from its end in the backward pass.

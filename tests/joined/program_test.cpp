@@ -160,6 +160,33 @@ TEST(Program, ReportsTheLayoutThatFits) {
   EXPECT_THAT(output.text, Not(HasSubstr("recompute none")));
 }
 
+// Passes are compared with the same job blocking: the one that runs, not the one that did not fit.
+// 6.7B over 8 A100 without recomputation, 16 samples a micro-batch, needs more than 80 GB.
+TEST(Program, ComparesThePassesOfTheJobThatFits) {
+  const std::string job =
+      "run gpt3_6_7b__a100_pcie_1x8__tp8_pp1_dp1_overlap --json "
+      "--set layout.recompute=none --set layout.micro_batch=64 "
+      "--set job.global_batch=64";
+  const auto result = [&](const std::string& rest) {
+    const ProgramOutput output = program(job + rest);
+    EXPECT_EQ(output.exit_code, 0) << output.text;
+    return nlohmann::json::parse(output.text);
+  };
+  const nlohmann::json fitted = result(" --fit");
+  const std::string changed = fitted.at("warnings").dump();
+  EXPECT_THAT(changed, HasSubstr("changed to fit: "));
+  const double blocking = fitted.at("passes").at("blocking_iteration_s");
+  EXPECT_THAT(changed, HasSubstr("layout.micro_batch=")) << changed;
+  std::string smaller = changed.substr(changed.find("layout.micro_batch="));
+  smaller.resize(smaller.find_first_not_of("0123456789", 19));
+  const double same =
+      result(" --set " + smaller +
+             (changed.find("sp=true") != std::string::npos ? " --set layout.sp=true" : "") +
+             " --set passes=[]")
+          .at("iteration_time_s");
+  EXPECT_NEAR(blocking / same, 1.0, 1e-9);
+}
+
 // Recomputation alone fits with 48 images a micro-batch; 3 leave a pipeline of 4 less of a bubble.
 TEST(Program, FitsWithTheFastestMicroBatchOfAPipeline) {
   const std::string job =

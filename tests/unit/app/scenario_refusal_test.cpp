@@ -94,7 +94,11 @@ TEST(Refusal, CountsLayers) {
             "nearest legal value: 4");
   for (const char* modules :
        {R"({"layout": {"recompute": "full", "recompute_modules": ["norms"]}})",
-        R"({"layout": {"recompute_modules": ["ops", "mlp"]}})"}) {
+        R"({"layout": {"recompute_modules": ["ops", "mlp"]}})",
+        // A dense model without latent attention.
+        R"({"layout": {"recompute_modules": ["norms", "moe"]}})",
+        R"({"layout": {"recompute_modules": ["moe_act"]}})",
+        R"({"layout": {"recompute_modules": ["mla_up_proj"]}})"}) {
     EXPECT_EQ(refusal(modules).pointer, "/layout/recompute_modules");
   }
   const InputError stages = refusal(R"({"layout": {"pp": 2, "recompute_layers": [1, 0, 2]}})");

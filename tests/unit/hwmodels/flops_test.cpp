@@ -70,6 +70,45 @@ TEST(Flops, HardwareCountsWhatIsRecomputed) {
   EXPECT_NEAR(extra() / (5 * layer), 1.0, 1e-9);  // one chunk
 }
 
+double extra(const Transformer& model, std::uint8_t modules, const Job& job) {
+  Layout layout;
+  layout.recompute_modules = modules;
+  const IterationFlops f = iteration_flops(model, job, layout, FlopsConvention::Megatron);
+  return f.hardware.value - f.model.value;
+}
+
+// GPT-3, one sample of 2,048: of an MLP the first product (8 s h^2) is repeated, of norms nothing
+// that counts, of "ops" half of a gated first product: none here.
+TEST(Flops, HardwareCountsWhatModulesRepeat) {
+  const Job job{.sequence = 2048, .global_batch = 1};
+  EXPECT_NEAR(
+      extra(gpt3(), kRecomputeMlp | kRecomputeNorms, job) / (96 * 8.0 * 2048 * 12288.0 * 12288.0),
+      1.0, 1e-9);
+  EXPECT_EQ(extra(gpt3(), kRecomputeNorms, job), 0.0);
+  EXPECT_EQ(extra(gpt3(), kRecomputeOps, job), 0.0);
+  Transformer gated = gpt3();
+  gated.activation = Activation::Swiglu;
+  EXPECT_NEAR(extra(gated, kRecomputeOps, job) / (96 * 2.0 * 2048 * 12288.0 * 49152.0), 1.0, 1e-9);
+}
+
+// h = 512; two layers, one dense of width 1,024, one of 8 experts of width 256, two to a token,
+// gated. moe repeats the router, 8 x 512 weights, and two first products of 2 x 256 x 512; mlp the
+// first product of the dense layer, 2 x 1,024 x 512; the experts' activation function multiplies
+// nothing. Latent attention of 8 heads: q of 128 + 64 each from 96, k and v of 128 + 128 from 32.
+TEST(Flops, HardwareCountsExpertsAndLatentVectorsThatAreRepeated) {
+  Transformer t;
+  t.layers = 2, t.hidden = 512, t.heads = t.kv_heads = 8, t.head_dim = 192;
+  t.ffn = 1024, t.vocab = 64, t.activation = Activation::Swiglu;
+  t.moe = {.experts = 8, .top_k = 2, .ffn = 256, .dense_layers = 1};
+  t.mla = {.q_rank = 96, .kv_rank = 32, .nope = 128, .rope = 64, .value = 128};
+  const Job job{.sequence = 16, .global_batch = 3};
+  const double rows = 2.0 * 16 * 3;
+  EXPECT_NEAR(extra(t, kRecomputeMoe, job), rows * (8 * 512 + 2 * 2 * 256 * 512), 1);
+  EXPECT_NEAR(extra(t, kRecomputeMlp, job), rows * 2 * 1024 * 512, 1);
+  EXPECT_EQ(extra(t, kRecomputeMoeActivation, job), 0.0);
+  EXPECT_NEAR(extra(t, kRecomputeMlaUp, job), rows * 2 * (8 * 192 * 96 + 8 * (128 + 128) * 32), 1);
+}
+
 // h = 8, ffn = 32, one head, vocabulary 16, sequence 1: linear weights 3 x 64 + 64 + 2 x 256 = 768,
 // head 128, both twice (forward, input gradient) instead of three times; attention 4 x 8 and
 // adapters of rank 2 on inputs and outputs of 24 + 8 + 8 + 8 + 32 + 8 + 8 + 32 = 128 three times.

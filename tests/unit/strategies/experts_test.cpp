@@ -129,6 +129,27 @@ TEST(ExpertsMeaning, OfAPlainQueryProjection) {
   m.mla.q_rank = 0;
   expect_one_meaning(m, job_of(8));
 }
+// Groups of 2 of 4 ranks, and of 2 and of 4 of 8, one or two experts to a rank.
+TEST(ExpertsMeaning, OfAnExchangeWithinNodesFirst) {
+  Transformer m = tiny_experts();
+  m.moe.experts = 8;
+  Layout one;
+  one.schedule = Schedule::None;
+  one.micro_batch = 2;
+  const Results expected = interpreted(m, one, job_of(8));
+  for (const auto& [ep, inner] : {std::pair{4, 2}, std::pair{8, 2}, std::pair{8, 4}}) {
+    Layout l;
+    l.dp = l.ep = ep;
+    l.ep_inner = inner;
+    l.schedule = Schedule::None;
+    l.recompute_modules = inner == 4 ? kRecomputeMoe : 0;
+    SCOPED_TRACE("ep" + std::to_string(ep) + " inner" + std::to_string(inner));
+    const Results actual = interpreted(m, l, job_of(8), 3);
+    EXPECT_NEAR(actual.loss, expected.loss, 1e-9);
+    expect_equal(expected.gradients, actual.gradients);
+    expect_equal(expected.weights, actual.weights);
+  }
+}
 TEST(ExpertsMeaning, OfWindows) { expect_one_meaning(tiny_windowed(), job_of(8)); }
 
 TEST(ExpertsMeaning, OfNarrowFormats) {

@@ -94,6 +94,39 @@ TEST(Partition, KnowsWhatAChunkCostsByItsPlace) {
   }
 }
 
+// Units that are not alike, as the parts of a sequence that no count divides: unit i is weights[i]
+// long, so that kernels and collectives both depend on where a chunk lies.
+TEST(Partition, TakesUnitsThatAreNotAlike) {
+  std::mt19937 random(29);
+  for (int instance = 0; instance < 200; ++instance) {
+    const std::size_t units = 2 + random() % 7;
+    const double c = 0.1 + static_cast<double>(random() % 100) / 100;
+    const double r = 0.1 + static_cast<double>(random() % 100) / 100;
+    std::vector<double> weights(units);
+    for (double& w : weights) w = 1 + static_cast<double>(random() % 3);
+    BlockCosts block = random_block(random, static_cast<std::int64_t>(units));
+    block.placed.assign(units, std::vector<double>(units + 1, 0.0));
+    block.placed_exchange = block.placed;
+    for (std::size_t m = 0; m < units; ++m) {
+      double length = 0;
+      for (std::size_t x = 1; m + x <= units; ++x) {
+        length += weights[m + x - 1];
+        block.placed[m][x] = c * length + 0.3;
+        block.placed_exchange[m][x] = r * length + 0.2;
+      }
+    }
+    double least = 1e9, least_period = 1e9;
+    each_partition(static_cast<std::int64_t>(units), 4, [&](const std::vector<std::int64_t>& p) {
+      least = std::min(least, chain_seconds({block}, p, 1));
+      // Each further layer of an endless row adds a period.
+      least_period =
+          std::min(least_period, chain_seconds({block}, p, 41) - chain_seconds({block}, p, 40));
+    });
+    EXPECT_NEAR(best_block_partition(block, 4).seconds, least, 1e-9) << instance;
+    EXPECT_NEAR(best_period_partition(block, 4).seconds, least_period, 1e-9) << instance;
+  }
+}
+
 // Kernels of x (2 m + x): the halves of 4 units take 2 x 2 = 4 and 2 (4 + 2) = 12, as the whole 16.
 TEST(Partition, ALaterChunkOfASequenceTakesLonger) {
   BlockCosts block{{0, 1, 4, 9, 16}, {0, 0, 0, 0, 0}};

@@ -172,5 +172,28 @@ TEST(Choose, CutsOneSequenceAlikeBothWays) {
   EXPECT_EQ(choice(costs, l).layout.chunk_overlap.forward, (std::vector<std::int64_t>{4}));
 }
 
+// 259 tokens, which 7 and 37 divide, are cut after a tile of 128, asked for or searched.
+TEST(Choose, CutsASequenceThatNoCountDivides) {
+  WireCosts costs = wires();
+  costs.gemm_seconds = 1e-6;
+  Layout l;
+  l.tp = 4;
+  l.micro_batch = 1;
+  Job job = tiny_job(8);
+  job.sequence = 259;
+  Transformer model = wide_gpt();
+  model.max_positions = 259;
+  const Cluster cluster = test::small_cluster({.gpus = 4});
+  const Topology topology(cluster);
+  for (const bool equal : {false, true}) {
+    l.chunk_overlap = {.max_chunks = 4, .equal = equal, .split = ChunkSplit::Sequence};
+    auto outcome = choose_passes(model, cluster, l, job, {.costs = &costs, .topology = &topology});
+    const auto& split = std::get<PassChoice>(outcome);
+    EXPECT_EQ(split.layout.chunk_overlap.forward, (std::vector<std::int64_t>{128, 131}));
+    EXPECT_EQ(split.layout.chunk_overlap.backward, split.layout.chunk_overlap.forward);
+    EXPECT_LT(split.chosen_seconds, split.blocking_seconds);
+  }
+}
+
 }  // namespace
 }  // namespace gputwin

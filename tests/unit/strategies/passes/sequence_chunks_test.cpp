@@ -1,6 +1,8 @@
 // Chunks of one sequence, which attend to the keys and values of the chunks before them.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "strategies/passes/overlap.h"
 #include "tests/unit/strategies/passes/split_meaning.h"
 #include "tests/unit/strategies/worlds.h"
@@ -132,21 +134,44 @@ TEST(SequenceChunks, AttendToTheKeysBeforeAndRunBackwardFromTheEnd) {
                       OpKind::Gemm));
 }
 
+// Tokens, or samples, of each part.
+std::vector<std::int64_t> parts(const Layout& layout, std::int64_t sequence) {
+  Job job = tiny_job(2);
+  job.sequence = sequence;
+  std::vector<std::int64_t> borders = chunk_borders(layout, job);
+  std::adjacent_difference(borders.begin(), borders.end(), borders.begin());
+  return {borders.begin() + 1, borders.end()};
+}
+std::vector<std::int64_t> alike(std::size_t count, std::int64_t each) {
+  return std::vector<std::int64_t>(count, each);
+}
+
 // 4,096 tokens: 16 parts of 256. 1,920: 15 tiles, with token shards over tp 2 as well. 8 tokens
 // over tp 2: 8 parts, or 4 of two tokens with token shards.
 TEST(SequenceChunks, AreWholeTilesWhereTheyFit) {
   Layout l = chunked(false, {}), shards = chunked(true, {});
-  Job job = tiny_job(2);
-  job.sequence = 4096;
-  EXPECT_EQ(chunk_units(l, job), 16);
-  job.sequence = 1920;
-  EXPECT_EQ(chunk_units(shards, job), 15);
-  job.sequence = 8;
-  EXPECT_EQ(chunk_units(l, job), 8);
-  EXPECT_EQ(chunk_units(shards, job), 4);
+  EXPECT_EQ(parts(l, 4096), alike(16, 256));
+  EXPECT_EQ(parts(shards, 1920), alike(15, 128));
+  EXPECT_EQ(parts(l, 8), alike(8, 1));
+  EXPECT_EQ(parts(shards, 8), alike(4, 2));
   l.chunk_overlap.split = ChunkSplit::Samples;
   l.micro_batch = 6;
-  EXPECT_EQ(chunk_units(l, job), 6);
+  EXPECT_EQ(parts(l, 8), alike(6, 1));
+}
+
+// 4,097 tokens, which nothing but 17 and 241 divides: the last of 16 parts has one more. Over
+// shards of tp 8 509 x 8 tokens are 31 tiles and 104 tokens: 15 parts of two tiles, the first of
+// one, as 31 tiles over 16 parts round down.
+TEST(SequenceChunks, NeedNotBeAlike) {
+  std::vector<std::int64_t> expected = alike(16, 256);
+  expected.back() = 257;
+  EXPECT_EQ(parts(chunked(false, {}), 4097), expected);
+  Layout shards = chunked(true, {});
+  shards.tp = 8;
+  expected = alike(16, 256);
+  expected.front() = 128;
+  expected.back() = 256 + 104;
+  EXPECT_EQ(parts(shards, 4072), expected);
 }
 
 TEST(SequenceChunks, SayWhatTheyDoNotCut) {
