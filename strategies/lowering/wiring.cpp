@@ -113,6 +113,35 @@ class Groups {
   std::map<std::array<std::int32_t, 4>, CommunicatorId> by_key_;
 };
 
+// Of ranks that share experts, by their index in the stage, and of those that hold the same ones.
+class ExpertGroups {
+ public:
+  ExpertGroups(PlanBuilder& builder, const Layout& layout)
+      : layout_(layout),
+        all_(builder, "ep"),
+        inner_(builder, "ep_inner"),
+        outer_(builder, "ep_outer"),
+        replicas_(builder, "expert_dp") {}
+
+  // In the order in which wire_experts adds the slots.
+  void join(const StageWiring& w, std::int32_t stage, std::int32_t index, Rank& rank, RankId id) {
+    const std::int32_t ep = layout_.ep, inner = layout_.ep_inner;
+    const auto add = [&](Groups& groups, std::int32_t group, std::int32_t place) {
+      rank.slots.push_back(groups.join({stage, group, place, 0}, id));
+    };
+    if (w.ep.valid()) add(all_, index / ep, 0);
+    if (w.ep_inner.valid()) {
+      add(inner_, index / inner, 0);
+      add(outer_, index / ep, index % inner);
+    }
+    if (w.expert_dp.valid()) add(replicas_, index % ep, 0);
+  }
+
+ private:
+  const Layout& layout_;
+  Groups all_, inner_, outer_, replicas_;
+};
+
 }  // namespace
 
 std::int32_t expert_replicas(const Layout& layout) {
@@ -186,9 +215,8 @@ StageWiring wire_stage(const Layout& layout, std::int32_t stage, bool tied, bool
 void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<StageWiring>& wiring) {
   Groups tp(builder, "tp"), dp(builder, "dp"), shard(builder, "dp_shard"),
       replica(builder, "dp_replica"), model(builder, "grad_norm"), embedding(builder, "embedding"),
-      cp(builder, "cp"), ep(builder, "ep"), ep_inner(builder, "ep_inner"),
-      ep_outer(builder, "ep_outer"), expert_dp(builder, "expert_dp"), copies(builder, "copies"),
-      loss(builder, "loss");
+      cp(builder, "cp"), copies(builder, "copies"), loss(builder, "loss");
+  ExpertGroups experts(builder, layout);
   std::vector<std::int32_t> of_stage(static_cast<std::size_t>(layout.pp), 0);
   for (std::uint32_t r = 0; r < static_cast<std::uint32_t>(layout.ranks()); ++r) {
     const RankId id(r);
@@ -240,15 +268,7 @@ void add_ranks(PlanBuilder& builder, const Layout& layout, const std::vector<Sta
     if (w.cp_next.valid()) rank.slots.push_back(at_part(c.cp + 1));
     if (w.cp_previous.valid()) rank.slots.push_back(at_part(c.cp - 1));
     const std::int32_t index = of_stage[static_cast<std::size_t>(c.pp)]++;
-    if (w.ep.valid()) rank.slots.push_back(ep.join({c.pp, index / layout.ep, 0, 0}, id));
-    if (w.ep_inner.valid()) {
-      const std::int32_t inner = layout.ep_inner, group = index / layout.ep;
-      rank.slots.push_back(ep_inner.join({c.pp, index / inner, 0, 0}, id));
-      rank.slots.push_back(ep_outer.join({c.pp, group, index % inner, 0}, id));
-    }
-    if (w.expert_dp.valid()) {
-      rank.slots.push_back(expert_dp.join({c.pp, index % layout.ep, 0, 0}, id));
-    }
+    experts.join(w, c.pp, index, rank, id);
     if (w.tp_next.valid()) {
       rank.slots.push_back(ring_neighbour(layout, c, 1));
       rank.slots.push_back(ring_neighbour(layout, c, -1));

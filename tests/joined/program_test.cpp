@@ -161,7 +161,7 @@ TEST(Program, ReportsTheLayoutThatFits) {
 }
 
 // Passes are compared with the same job blocking: the one that runs, not the one that did not fit.
-// 6.7B over 8 A100 without recomputation, 16 samples a micro-batch, needs more than 80 GB.
+// 6.7B over 8 A100 without recomputation, 64 samples a micro-batch, needs more than 80 GB.
 TEST(Program, ComparesThePassesOfTheJobThatFits) {
   const std::string job =
       "run gpt3_6_7b__a100_pcie_1x8__tp8_pp1_dp1_overlap --json "

@@ -16,7 +16,8 @@ double repeated_flops(const Plan& plan) {
       if (i.kind != Kind::Kernel || plan.names[i.name].phase != Phase::Recompute) continue;
       const Op& op = plan.call(i).op;
       if (op.kind != OpKind::Gemm && op.kind != OpKind::GroupedGemm) continue;
-      sum += 2.0 * static_cast<double>(op.dims[0] * op.dims[1] * op.dims[2]);
+      const std::int64_t grouped = op.kind == OpKind::GroupedGemm ? op.dims[3] : 1;  // {g,m,n,k}
+      sum += 2.0 * static_cast<double>(op.dims[0] * op.dims[1] * op.dims[2] * grouped);
     }
   }
   return sum;

@@ -79,10 +79,31 @@ TEST(Speedups, ShippedRowsOfOneNode) {
   EXPECT_THAT(speedups_report(scored), testing::HasSubstr("right in 3 of 3"));
 }
 
+// With tensor parallelism in the nodes, replicas over them and gradients summed at the end,
+// GPT 6.7B gains less on more nodes, as published; over the nodes themselves it would gain more
+// (1.36 to 1.47).
+TEST(Speedups, ShippedRowsOfSeveralNodes) {
+  std::vector<SpeedupRow> rows = read_speedups(kShipped);
+  std::erase_if(rows, [](const SpeedupRow& r) {
+    return r.id.find("gpt3-6-7b-16") == std::string::npos &&
+           r.id.find("gpt3-6-7b-32") == std::string::npos && r.id != "domino-llama2-7b-32-s512";
+  });
+  const auto scored = score_speedups(rows, [](double) { return true; });
+  ASSERT_EQ(scored.size(), 5u);
+  for (const ScoredSpeedup& s : scored) {
+    SCOPED_TRACE(s.row.id);
+    if (s.row.hidden) {
+      EXPECT_NEAR(s.times.hidden(), *s.row.hidden, 0.10);
+    } else {
+      EXPECT_NEAR(s.times.speedup(), *s.row.speedup, 0.07);
+    }
+  }
+}
+
 // Rows whose job, variant or operation is wrong are bad input that names the row.
 TEST(Speedups, JobsThatDoNotRunNameTheirRow) {
   const auto failure = [](auto change) {
-    SpeedupRow row = read_speedups(kShipped).at(11);  // of Flux, one operation
+    SpeedupRow row = read_speedups(kShipped).at(15);  // of Flux, one operation
     change(row);
     try {
       score_speedups({row}, [](double) { return true; });
