@@ -174,6 +174,15 @@ Outcome<PreparedRun> prepare(const Scenario& scenario, const HardwareModel& cost
   if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
   PreparedRun prepared{std::move(std::get<Plan>(outcome)), {}, {}};
   prepared.warnings = assumptions(scenario.layout, scenario.job);
+  if (scenario.layout.ep_comm == ExpertComm::Auto) {
+    const auto& groups = prepared.plan.communicators;
+    const bool inside = std::any_of(groups.begin(), groups.end(), [](const Communicator& c) {
+      return c.name.starts_with("ep_outer");
+    });
+    prepared.warnings.push_back(
+        fmt::format("ep_comm auto: rows of experts are exchanged {}",
+                    inside ? "within the nodes first" : "by each rank with each"));
+  }
   for (const Plugin* plugin : scenario.plugins) {
     prepared.warnings.push_back(fmt::format("with plugin {}: {}", plugin->name, plugin->what));
   }

@@ -123,6 +123,38 @@ TEST(ValidateRuns, ExtendedPipelinesEqualSimulatedOnes) {
   }
 }
 
+// A word that no row has, and files without rows, once ended with an empty table and exit code 0.
+TEST(ValidateRuns, SaysWhichRowsThereAre) {
+  const ScratchFolder folder("validate_choice");
+  const auto refused = [](const std::string& arguments) {
+    const ProgramOutput out = run_command(kProgram + "validate " + arguments + " 2>&1");
+    EXPECT_EQ(out.exit_code, 2) << out.text;
+    return out.text;
+  };
+  const std::string speedups =
+      "'" + (fs::path(GPUTWIN_SOURCE_DIR) / "validation/speedups/overlap.json").string() + "'";
+  EXPECT_THAT(
+      refused("speedups " + speedups + " --group nosuch"),
+      HasSubstr("--group: nosuch is that of no row (the files have domino, flux, te-slower)"));
+  // One word of two that is wrong is wrong as well.
+  EXPECT_THAT(refused("speedups " + speedups + " --group domino --group nosuch"),
+              HasSubstr("nosuch is that of no row"));
+  const json rows =
+      json::array({{{"id", "a"}, {"kind", "k"}, {"group", "g"}, {"config", tiny_config()}},
+                   {{"id", "b"}, {"kind", "l"}, {"group", "h"}, {"config", tiny_config()}}});
+  const std::string file = "'" + written(folder, rows).string() + "'";
+  for (const char* command : {"runs ", "curves "}) {
+    EXPECT_THAT(refused(command + file + " --kind nosuch"), HasSubstr("the files have k, l"));
+    EXPECT_THAT(refused(command + file + " --kind k --group h"),
+                HasSubstr("--kind, --group: together leave no row"));
+  }
+  for (const char* command : {"runs ", "curves ", "speedups ", "cases "}) {
+    const char* key = std::string(command) == "cases " ? "cases" : "rows";
+    const std::string none = "'" + written(folder, {{key, json::array()}}).string() + "'";
+    EXPECT_THAT(refused(command + none), HasSubstr("has no rows")) << command;
+  }
+}
+
 // What is free takes no time, and nothing else takes longer.
 TEST(WhatIf, FreeMechanismsLeaveTheBreakdown) {
   const std::string run =
