@@ -64,6 +64,7 @@ TEST(ShippedScenarios, NamesEqualContents) {
           (word == "sp" && l.sp) || (l.zero > 0 && word == "zero" + std::to_string(l.zero)) ||
           (word == "cp" + std::to_string(l.cp) && l.cp > 1) ||
           (word == "ep" + std::to_string(l.ep) && l.ep > 1) ||
+          (l.ep_comm != ExpertComm::Flat && word == to_string(l.ep_comm)) ||
           (word == "overlap" && l.chunk_overlap.on()) ||
           (word == "compress" && l.compression.on()) ||
           (l.offload.enabled && (word == "offload" || word == strategy_of(l.offload))) ||
