@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/app/pass_figures.h"
+#include "sim/core/codec.h"
 #include "strategies/passes/choose.h"
 
 namespace gputwin {
@@ -30,8 +31,7 @@ class Comparison {
         blocking_{.layout = without_passes(asked_)} {}
 
   std::variant<PassComparison, Infeasible, Deadlock, Cancelled> compare() {
-    const auto& model = std::get<Transformer>(scenario_.workload);
-    auto choice = choose_passes(model, scenario_.cluster, asked_, scenario_.job, prices_);
+    auto choice = choose(asked_);
     if (auto* infeasible = std::get_if<Infeasible>(&choice)) return std::move(*infeasible);
     auto& chosen = std::get<PassChoice>(choice);
     passes_ = {.layout = std::move(chosen.layout), .gain_bound = chosen.gain_bound};
@@ -42,12 +42,20 @@ class Comparison {
       if (std::holds_alternative<Cancelled>(outcome)) return Cancelled{};
       tried->execution = std::move(std::get<Execution>(outcome));
     }
-    if (searches_chunks()) take_equal_chunks(model);
+    if (searches_chunks()) take_equal_chunks();
     if (asked_.compression.search) drop_losing_codecs();
-    return verdict(model.hidden);
+    const auto* model = std::get_if<Transformer>(&scenario_.workload);
+    return verdict(model != nullptr ? model->hidden : kGradientRow);
   }
 
  private:
+  /// Layer graphs leave nothing open.
+  Outcome<PassChoice> choose(const Layout& layout) const {
+    const auto* model = std::get_if<Transformer>(&scenario_.workload);
+    if (model == nullptr) return PassChoice{.layout = layout};
+    return choose_passes(*model, scenario_.cluster, layout, scenario_.job, prices_);
+  }
+
   bool searches_chunks() const { return asked_.chunk_overlap.on() && !asked_.chunk_overlap.equal; }
 
   /// True if `other` runs and takes less time than what there is (or as much, if `ties`): then it
@@ -64,12 +72,12 @@ class Comparison {
 
   /// The costs of a middle layer do not know the ends of the model, nor what a schedule puts
   /// between passes: equal chunks can be better.
-  void take_equal_chunks(const Transformer& model) {
+  void take_equal_chunks() {
     const Layout searched = passes_.layout;
     for (std::int32_t k = 2; k <= asked_.chunk_overlap.max_chunks; ++k) {
       Layout other = searched;
       other.chunk_overlap = {.max_chunks = k, .equal = true, .split = asked_.chunk_overlap.split};
-      auto choice = choose_passes(model, scenario_.cluster, other, scenario_.job, prices_);
+      auto choice = choose(other);
       auto* equal = std::get_if<PassChoice>(&choice);
       if (equal == nullptr) return;
       const ChunkOverlap& cut = equal->layout.chunk_overlap;

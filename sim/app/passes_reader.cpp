@@ -77,20 +77,20 @@ OffloadSpec read_offload(const Json& json) {
   return spec;
 }
 
-/// Layer graphs have sums and messages that a codec could shorten, but their plans are lowered
-/// without segments, which the pass rewrites.
-[[noreturn]] void refuse_codecs_of_graphs(const ScenarioDocument& document, const Json& options,
-                                          const std::string& at) {
+/// Of layer graphs gradients alone are coded.
+void check_codecs_of_graphs(const ScenarioDocument& document, const Json& options,
+                            const std::string& at) {
+  const auto refuse = [&](const char* key, const char* why) {
+    if (!options.contains(key) || options[key] == false) return;
+    throw document.error(at + "/" + key, why, "remove the key; dp_gradients is coded");
+  };
   for (const char* key : {"activations", "gradients"}) {
-    if (!options.contains(key)) continue;
-    throw document.error(at + "/" + key,
-                         "does not fit: layer graphs have no tensor-parallel collectives",
-                         "remove the entry");
+    refuse(key, "does not fit: layer graphs have no tensor-parallel collectives");
   }
-  throw document.error(at,
-                       "is not built for layer graphs: their sums of gradients and messages are "
-                       "sent whole",
-                       "remove the entry, or take a transformer");
+  for (const char* key : {"pp_activations", "pp_gradients"}) {
+    refuse(key, "is not built for layer graphs: their messages are sent whole");
+  }
+  refuse("search", "is not built for layer graphs: name the codec of dp_gradients");
 }
 
 }  // namespace
@@ -108,7 +108,7 @@ void read_passes(const ScenarioDocument& document, const Json& list, Scenario& s
         throw document.error(at, "does not fit: layer graphs have no tensor-parallel collectives",
                              "remove the entry");
       }
-      if (graph && name == "compress") refuse_codecs_of_graphs(document, options, at);
+      if (graph && name == "compress") check_codecs_of_graphs(document, options, at);
     }
     if (pass.contains("overlap")) layout.chunk_overlap = read_overlap(pass["overlap"]);
     if (pass.contains("compress")) layout.compression = read_compression(pass["compress"]);

@@ -5,6 +5,7 @@
 
 #include "strategies/lowering/graph_layers.h"
 #include "strategies/lowering/stack_kernels.h"
+#include "strategies/passes/compress_parts.h"
 #include "strategies/schedules/table.h"
 
 namespace gputwin {
@@ -40,8 +41,8 @@ class RoleProgram {
       : plan_(plan),
         gj_(gj),
         role_(role),
-        weights_(plan, gj.graph, gj.job, bucket_elements(gj.layout, gj.job), role.first, role.last,
-                 name + "."),
+        weights_(plan, gj.graph, gj.job, bucket_elements(gj.layout, gj.job), padding(), role.first,
+                 role.last, name + "."),
         layers_(plan, gj.graph, gj.job, weights_, role.first, role.last, role.samples, name + ".") {
     program_.name = name;
     program_.frames = static_cast<std::uint32_t>(role.frames);
@@ -57,9 +58,9 @@ class RoleProgram {
     backward_ = plain;
     repeating_ = plain;
     if (gj_.layout.recompute != Recompute::None) repeated_ = layers_.repeat(forward_, repeating_);
+    program_.parameters = weights_.take_parameters();
     const bool endless = never_drains(gj_.layout.schedule);
     endless ? emit_endless() : emit();
-    program_.parameters = weights_.take_parameters();
     if (endless) {
       synchronise_endless(plan_.plan(), program_);
       place_memory_endless(plan_.plan(), program_);
@@ -71,6 +72,14 @@ class RoleProgram {
   }
 
  private:
+  std::int64_t replicas() const { return gj_.replicas[at(role_.stage)]; }
+  bool codes_gradients() const { return gj_.layout.compression.on_gradients() && replicas() > 1; }
+  // Elements that coded buckets are padded to: whole rows on every replica.
+  std::int64_t padding() const {
+    const bool pads = codes_gradients() && gj_.layout.compression.pads_gradients();
+    return pads ? kGradientRow * replicas() : 1;
+  }
+
   SlotId slot(const std::string& name, Domain domain, bool peer) {
     program_.slots.push_back({.name = name, .domain = domain, .peer = peer});
     return SlotId(static_cast<std::uint32_t>(program_.slots.size() - 1));
@@ -86,7 +95,7 @@ class RoleProgram {
     const auto communication = [&](const char* name) {
       return stream(name, StreamKind::Communication);
     };
-    if (gj_.replicas[at(role_.stage)] > 1) {
+    if (replicas() > 1) {
       data_ = slot("dp", Domain::Dp, false);
       reduce_ = communication("dp");
     }
@@ -276,6 +285,24 @@ class RoleProgram {
     add(Kind::Collective, reduce_, Phase::Reduce, "grad_all_reduce",
         {.kind = OpKind::AllReduce, .slot = data_, .dims = {gradient.elements()}}, {gradient},
         {gradient}, frame, static_cast<std::int32_t>(bucket));
+    if (!codes_gradients()) return;
+    const Instruction whole = into_->back();
+    into_->pop_back();
+    CodedSum steps = coded_sum(plan_, gj_.layout.compression, replicas(), program_.parameters, 0,
+                               {.kind = whole.kind,
+                                .stream = whole.stream,
+                                .call = CallId(whole.call),
+                                .name = NameId(whole.name)});
+    stamp(steps[0], 0, steps[0].size(), frame);
+    between_exchanges(frame);
+    if (steps.size() > 2) between_ = std::move(steps[1]);
+    ends_.insert(ends_.end(), steps.back().begin(), steps.back().end());
+  }
+
+  // What the last coded bucket has left to do between its exchanges.
+  void between_exchanges(std::uint32_t frame) {
+    stamp(between_, 0, between_.size(), frame);
+    between_.clear();
   }
 
   void zero_gradients(std::uint32_t frame) {
@@ -325,6 +352,9 @@ class RoleProgram {
     for (std::size_t b = 0; b < buckets; ++b) {
       if (data_.valid() && !overlaps()) reduce(b, frame);
     }
+    between_exchanges(frame);
+    stamp(ends_, 0, ends_.size(), frame);
+    ends_.clear();
     for (std::size_t b = 0; b < buckets; ++b) update(b, frame);
   }
 
@@ -451,6 +481,7 @@ class RoleProgram {
   std::vector<SlotId> from_, to_;
   std::uint8_t reduce_ = 0, receive_ = 0, send_ = 0, receive_grad_ = 0, send_grad_ = 0;
   std::vector<SegmentOp> forward_, backward_, repeated_, repeating_;
+  std::vector<SegmentOp> between_, ends_;  // of coded sums
   std::vector<Instruction>* into_ = &program_.body;
   std::map<BufferId, BufferId> older_;                         // by buffer of weights
   std::vector<std::int32_t> reduced_;                          // by bucket: completing layer

@@ -49,9 +49,9 @@ std::vector<GraphWeights::Part> GraphWeights::parts_of(const LayerGraph& graph,
 }
 
 GraphWeights::GraphWeights(PlanBuilder& builder, const LayerGraph& graph, const Job& job,
-                           std::int64_t bucket_elements, std::int32_t first, std::int32_t last,
-                           const std::string& prefix)
-    : first_(first), weights_(static_cast<std::size_t>(last - first)) {
+                           std::int64_t bucket_elements, std::int64_t padded, std::int32_t first,
+                           std::int32_t last, const std::string& prefix)
+    : first_(first), padded_(padded), weights_(static_cast<std::size_t>(last - first)) {
   std::vector<std::int32_t> open;
   std::int64_t elements = 0;
   for (std::int32_t l = last; l-- > first;) {
@@ -74,6 +74,7 @@ void GraphWeights::close(PlanBuilder& builder, const LayerGraph& graph, const Jo
   for (const std::int32_t l : open) {
     bucket.elements += parameters_of(graph, graph.layers[static_cast<std::size_t>(l)]);
   }
+  bucket.elements = (bucket.elements + padded_ - 1) / padded_ * padded_;
   bucket.layer = open.back();
   const std::string name = prefix + "bucket" + std::to_string(buckets_.size()) + ".";
   const auto add = [&](const char* what, DType dtype, MemoryClass memory) {

@@ -29,9 +29,10 @@ struct GraphBucket {
 /// Buffers of the layers [first, last), buckets in the order in which backward completes them.
 class GraphWeights {
  public:
+  /// Buckets are padded to a multiple of `padded` elements.
   GraphWeights(PlanBuilder& builder, const LayerGraph& graph, const Job& job,
-               std::int64_t bucket_elements, std::int32_t first, std::int32_t last,
-               const std::string& prefix);
+               std::int64_t bucket_elements, std::int64_t padded, std::int32_t first,
+               std::int32_t last, const std::string& prefix);
 
   const GraphWeight& of(std::int32_t layer) const {
     return weights_[static_cast<std::size_t>(layer - first_)];
@@ -50,6 +51,7 @@ class GraphWeights {
   static std::vector<Part> parts_of(const LayerGraph& graph, const GraphLayer& layer);
 
   std::int32_t first_;
+  std::int64_t padded_;
   std::vector<GraphWeight> weights_;
   std::vector<GraphBucket> buckets_;
   std::vector<Parameter> parameters_;

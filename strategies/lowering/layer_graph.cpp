@@ -96,6 +96,24 @@ std::optional<Infeasible> batch_refusal(const Layout& layout,
   return std::nullopt;
 }
 
+std::optional<Infeasible> codec_refusal(const Layout& layout,
+                                        const std::vector<std::int32_t>& replicas) {
+  const Compression& c = layout.compression;
+  if (c.search || c.on_layers() || c.on_messages()) {
+    return no("of layer graphs the compress pass codes gradients alone, by a codec that is named",
+              "leave all but dp_gradients out of the pass compress");
+  }
+  if (!c.on_gradients()) return std::nullopt;
+  if (std::all_of(replicas.begin(), replicas.end(), [](auto r) { return r < 2; })) {
+    return no("the compress pass does not take gradients that no other rank has a part of",
+              "set layout.dp to 2 or more");
+  }
+  if (never_drains(layout.schedule)) {
+    return no("not lowered yet: coded gradients without a flush", "set layout.schedule to 1f1b");
+  }
+  return std::nullopt;
+}
+
 std::optional<Infeasible> refusal(const LayerGraph& graph, const Cluster& cluster,
                                   const Layout& layout, const Job& job) {
   if (layout.tp > 1 || layout.cp > 1 || layout.ep > 1 || layout.vpp > 1 || layout.sp) {
@@ -131,6 +149,7 @@ std::optional<Infeasible> refusal(const LayerGraph& graph, const Cluster& cluste
   if (!layout.stage_replicas.empty() && layout.dp > 1) {
     return no("layout.stage_replicas says the replicas of each stage", "set layout.dp to 1");
   }
+  if (auto refused = codec_refusal(layout, replicas)) return refused;
   const bool any_empty = std::any_of(units.begin(), units.end(), [](auto u) { return u < 1; });
   if (any_empty || static_cast<std::int32_t>(units.size()) != layout.pp ||
       std::accumulate(units.begin(), units.end(), 0) != graph.units()) {

@@ -9,9 +9,6 @@
 namespace gputwin {
 namespace {
 
-// The operations that stand for one reduction: each step but the last ends in an exchange.
-using Steps = std::vector<std::vector<SegmentOp>>;
-
 View as_rows(View flat) {
   GPUTWIN_CHECK(flat.elements() % kGradientRow == 0, "lowering pads buckets to whole rows");
   flat.rows = flat.elements() / kGradientRow;
@@ -25,12 +22,12 @@ class RowCode {
   RowCode(CodecWriter& write, const Compression& chosen, std::int64_t ranks)
       : write_(write), codec_(chosen.reduced), chosen_(chosen), ranks_(ranks) {}
 
-  Steps steps(const Call& call, const SegmentOp& source) {
+  CodedSum steps(const Call& call, const SegmentOp& source) {
     const View x = as_rows(call.reads[0]), y = as_rows(call.writes[0]);
     const SlotId slot = call.op.slot;
     const bool scatter = call.op.kind == OpKind::ReduceScatter;
     const bool gather = !scatter && chosen_.sum == CompressedSum::Gather;
-    Steps steps(scatter || gather ? 2 : 3);
+    CodedSum steps(scatter || gather ? 2 : 3);
     write_.into(steps[0], source);
     const View payload = write_.encoded(codec_, x, "", residual("_residual", x));
     if (gather) {
@@ -72,14 +69,14 @@ class RowCode {
 // One bucket by two factors of low rank for each of its matrices.
 class LowRank {
  public:
-  LowRank(CodecWriter& write, const Compression& chosen, const Program& program)
-      : write_(write), chosen_(chosen), rank_(chosen.reduced.rank), program_(program) {}
+  LowRank(CodecWriter& write, const Compression& chosen, const std::vector<Parameter>& parameters)
+      : write_(write), chosen_(chosen), rank_(chosen.reduced.rank), parameters_(parameters) {}
 
-  Steps steps(const Call& call, const SegmentOp& source) {
+  CodedSum steps(const Call& call, const SegmentOp& source) {
     const View& g = call.reads[0];
     slot_ = call.op.slot;
     find(g);
-    Steps steps(3);
+    CodedSum steps(3);
     write_.into(steps[0], source);
     add_residual(g);
     pack(true);
@@ -115,7 +112,7 @@ class LowRank {
     matrices_.clear();
     rest_.clear();
     std::int64_t rows = 0, cols = 0;
-    for (const Parameter& p : program_.parameters) {
+    for (const Parameter& p : parameters_) {
       const View& v = p.gradient;
       if (!v.buffer.valid() || v.buffer != g.buffer) continue;
       if (rank_ * (v.rows + v.cols) >= v.elements()) {
@@ -236,7 +233,7 @@ class LowRank {
   CodecWriter& write_;
   const Compression& chosen_;
   std::int64_t rank_;
-  const Program& program_;
+  const std::vector<Parameter>& parameters_;
   SlotId slot_;
   std::vector<Matrix> matrices_;
   std::vector<View> rest_;
@@ -247,7 +244,7 @@ class LowRank {
 class GradientCompressor {
  public:
   GradientCompressor(PlanBuilder& builder, const Layout& layout, StageSegments& stage)
-      : builder_(builder), layout_(layout), stage_(stage), write_(builder, stage.compute_stream) {}
+      : builder_(builder), layout_(layout), stage_(stage) {}
 
   void run() {
     for (Reduction& r : stage_.reductions) rewrite(r.operations.ops);
@@ -273,9 +270,11 @@ class GradientCompressor {
         ops.push_back(op);
         continue;
       }
-      const Call call = builder_.plan().calls[op.call.value];
-      write_.name_buffers(builder_.plan().buffers[call.reads[0].buffer.value].name, false);
-      Steps steps = steps_of(call, op);
+      const std::vector<Parameter> parameters =
+          builder_.plan().programs[stage_.program.value].parameters;
+      CodedSum steps =
+          coded_sum(builder_, layout_.compression, std::int64_t{layout_.dp} * layout_.cp,
+                    parameters, stage_.compute_stream, op);
       ops.insert(ops.end(), steps[0].begin(), steps[0].end());
       between(ops);
       if (steps.size() > 2) between_ = std::move(steps[1]);
@@ -289,23 +288,25 @@ class GradientCompressor {
     between_.clear();
   }
 
-  Steps steps_of(const Call& call, const SegmentOp& op) {
-    const Compression& chosen = layout_.compression;
-    if (chosen.reduced.kind == CodecKind::LowRank) {
-      const Program& program = builder_.plan().programs[stage_.program.value];
-      return LowRank(write_, chosen, program).steps(call, op);
-    }
-    return RowCode(write_, chosen, std::int64_t{layout_.dp} * layout_.cp).steps(call, op);
-  }
-
   PlanBuilder& builder_;
   const Layout& layout_;
   StageSegments& stage_;
-  CodecWriter write_;
   std::vector<SegmentOp> between_, ends_;
 };
 
 }  // namespace
+
+CodedSum coded_sum(PlanBuilder& builder, const Compression& chosen, std::int64_t ranks,
+                   const std::vector<Parameter>& parameters, std::uint8_t compute,
+                   const SegmentOp& sum) {
+  const Call call = builder.plan().calls[sum.call.value];
+  CodecWriter write(builder, compute);
+  write.name_buffers(builder.plan().buffers[call.reads[0].buffer.value].name, false);
+  if (chosen.reduced.kind == CodecKind::LowRank) {
+    return LowRank(write, chosen, parameters).steps(call, sum);
+  }
+  return RowCode(write, chosen, ranks).steps(call, sum);
+}
 
 void compress_gradients(PlanBuilder& builder, const Layout& layout, StageSegments& stage) {
   if (layout.compression.on_gradients()) GradientCompressor(builder, layout, stage).run();

@@ -1,6 +1,9 @@
 // The parts of the pass `compress` beyond the layers.
 #pragma once
 
+#include <vector>
+
+#include "sim/core/pass_options.h"
 #include "sim/core/plan_builder.h"
 #include "sim/core/segment.h"
 
@@ -20,6 +23,15 @@ namespace gputwin {
 /// to gain (vectors). Feedback keeps M - P Q^T with the rank's own Q.
 /// Source  Vogels et al. 2019 (arXiv 1905.13727), algorithms 1 and 2.
 void compress_gradients(PlanBuilder& builder, const Layout& layout, StageSegments& stage);
+
+/// What stands for the sum of one bucket: each step but the last ends in an exchange.
+using CodedSum = std::vector<std::vector<SegmentOp>>;
+
+/// Of `sum`, an all-reduce or reduce-scatter over `ranks` of a bucket padded to whole rows, whose
+/// matrices are among `parameters`. Kernels go to stream `compute`.
+CodedSum coded_sum(PlanBuilder& builder, const Compression& chosen, std::int64_t ranks,
+                   const std::vector<Parameter>& parameters, std::uint8_t compute,
+                   const SegmentOp& sum);
 
 /// Codes what goes from stage to stage: encoded after the pass, decoded before the next, by token.
 void compress_messages(PlanBuilder& builder, const Compression& chosen, StageSegments& stage);

@@ -226,6 +226,29 @@ TEST(Program, SaysWhatThePassOverlapDoesNotCut) {
   EXPECT_THAT(odd, Not(HasSubstr("the pass overlap cuts")));
 }
 
+// Winograd's kernels multiply less than the direct products that count: what is no error is said.
+TEST(Program, ExplainsMoreThanThePeak) {
+  const ProgramOutput output =
+      program("run vgg16__v100_10gbe_4x1__tp1_pp1_dp4 --set layout.dp=1 --set job.global_batch=12");
+  EXPECT_THAT(output.text, HasSubstr("MFU is above 100 %: convolutions count as direct products"));
+}
+
+// Gradients of VGG-16 over 10 Gb/s in 8 bits: 1,024 values and two scales of a row
+// for 4,096 B.
+TEST(Program, CodesGradientsOfLayerGraphs) {
+  const ProgramOutput output = program(
+      "run vgg16__v100_10gbe_4x1__tp1_pp1_dp4 --json --set "
+      "'passes=[{\"compress\":{\"dp_gradients\":{\"codec\":\"int8\"}}}]'",
+      false);
+  ASSERT_EQ(output.exit_code, 0) << output.text;
+  const json passes = json::parse(output.text)["passes"];
+  EXPECT_GT(passes["speed_up"].get<double>(), 1.2);
+  const json sums = passes["classes"][0];
+  EXPECT_EQ(sums["tensors"], "gradients over dp");
+  EXPECT_NEAR(sums["bytes"].get<double>() / sums["blocking_bytes"].get<double>(),
+              (1024.0 + 8) / 4096, 1e-3);
+}
+
 // Recomputation alone fits with 48 images a micro-batch; 3 leave a pipeline of 4 less of a bubble.
 TEST(Program, FitsWithTheFastestMicroBatchOfAPipeline) {
   const std::string job =

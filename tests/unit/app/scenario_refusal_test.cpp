@@ -111,6 +111,20 @@ TEST(Refusal, CountsLayers) {
             "/layout/recompute_layers");
 }
 
+// Of a layer graph gradients alone are coded, and whole stages recomputed.
+TEST(Refusal, KnowsWhatLayerGraphsHave) {
+  const auto of_graph = [](const std::string& rest) {
+    return refusal((R"({"model": "vgg16", "job": {"sequence": 1}, )" + rest + "}").c_str());
+  };
+  EXPECT_EQ(of_graph(R"("passes": [{"overlap": {}}])").pointer, "/passes/0/overlap");
+  EXPECT_THAT(of_graph(R"("passes": [{"compress": {"search": true}}])").problem,
+              HasSubstr("not built for layer graphs"));
+  EXPECT_EQ(of_graph(R"("passes": [{"compress": {"pp_gradients": {"codec": "int8"}}}])").pointer,
+            "/passes/0/compress/pp_gradients");
+  EXPECT_EQ(of_graph(R"("layout": {"recompute_modules": ["ops"]})").pointer,
+            "/layout/recompute_modules");
+}
+
 TEST(Refusal, NeedsTheSequenceToDivideWithSequenceParallelism) {
   const InputError e = refusal(R"({"layout": {"tp": 8, "sp": true}, "job": {"sequence": 100}})");
   EXPECT_EQ(e.pointer, "/job/sequence");

@@ -102,6 +102,63 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{{1, 2, 1}, {1, 3, 2}, 6, Schedule::Gpipe, Recompute::None},
                     Case{{1, 1, 2}, {2, 1, 4}, 4, Schedule::OneFOneB, Recompute::None}));
 
+// Codes of sums that keep every value mean the same, in buckets of 60 parameters padded to rows,
+// under the backward pass or after it, on every stage that has replicas.
+TEST(LayerGraph, CodedGradientsMeanTheSame) {
+  const LayerGraph graph = tiny_cnn();
+  const Results expected = interpret(plan_of(graph, alone(12), job_of(12)));
+  const Codec every{.kind = CodecKind::Block, .bits = 8};
+  for (const CompressedSum sum : {CompressedSum::Gather, CompressedSum::TwoStep}) {
+    for (const bool overlaps : {true, false}) {
+      for (const bool pipeline : {true, false}) {
+        Layout l = alone(pipeline ? 6 : 2);
+        l.dp = pipeline ? 1 : 3;
+        if (pipeline) {
+          l.pp = 2;
+          l.stage_layers = {2, 2};
+          l.stage_replicas = {3, 1};
+          l.schedule = Schedule::OneFOneB;
+        }
+        l.bucket_elements = 60;
+        l.overlap_grad_reduce = overlaps;
+        l.compression = {.sum = sum, .reduced = every, .feedback = overlaps};
+        const Plan plan = plan_of(graph, l, job_of(12));
+        const auto is = [&](OpKind kind) {
+          return [&plan, kind](const Instruction& i) {
+            const bool task = i.kind == Kind::Kernel || i.kind == Kind::Collective;
+            return task && plan.call(i).op.kind == kind;
+          };
+        };
+        const auto& body = plan.programs[0].body;
+        EXPECT_EQ(std::count_if(body.begin(), body.end(), is(OpKind::AllReduce)), 0);
+        EXPECT_GT(std::count_if(body.begin(), body.end(), is(OpKind::Encode)), 1);
+        expect_equal(expected, interpret(plan, 1, 5));
+      }
+    }
+  }
+}
+
+// Matrices of rank 4 and less, as all of the tiny network's, go through factors of rank 4 unharmed
+// but for the 16 bits of a factor, which the interpreter does not round.
+TEST(LayerGraph, LowRankSumsKeepWhatHasThatRank) {
+  const LayerGraph graph = tiny_cnn();
+  Layout l = alone(4);
+  l.dp = 3;
+  l.compression = {.reduced = {.kind = CodecKind::LowRank, .rank = 4}};
+  const Results expected = interpret(plan_of(graph, alone(12), job_of(12)));
+  expect_equal(expected, interpret(plan_of(graph, l, job_of(12)), 1, 7));
+}
+
+TEST(LayerGraph, SaysWhichCodecsItDoesNotTake) {
+  Layout l = alone(4);
+  l.compression.reduced = {.kind = CodecKind::Block, .bits = 8};
+  EXPECT_THAT(refusal_of(l), testing::HasSubstr("gradients that no other rank has a part of"));
+  l.dp = 3;
+  EXPECT_EQ(refusal_of(l), "");
+  l.compression.sent = l.compression.reduced;
+  EXPECT_THAT(refusal_of(l), testing::HasSubstr("codes gradients alone"));
+}
+
 // Central differences of the loss: gradients are those of the network, not only the same
 // everywhere.
 TEST(LayerGraph, GradientsAreDerivatives) {
