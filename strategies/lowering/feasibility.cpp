@@ -67,10 +67,6 @@ Refusal experts(const Transformer& m, const Layout& layout, const Job& job) {
       return no("groups of " + text(inner) + " do not cut the ep (" + text(ep) + ") ranks",
                 "set layout.ep_comm to flat");
     }
-    if (!job.expert_load.empty()) {
-      return no("not lowered yet: an exchange within nodes first of uneven loads of experts",
-                "set layout.ep_comm to flat, or leave job.expert_load out");
-    }
   }
   if (m.moe.shared_ffn % layout.tp != 0) {
     return no("tp " + text(layout.tp) + " does not divide the width of the shared experts (" +

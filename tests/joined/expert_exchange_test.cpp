@@ -2,6 +2,8 @@
 // hand, by the chooser, and on both executors.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "sim/engine/reference_executor.h"
 #include "sim/engine/simgrid_executor.h"
 #include "strategies/passes/choose_exchange.h"
@@ -124,6 +126,22 @@ TEST(ExpertExchange, TakesWhatItsTwoHalvesTakeOnBothExecutors) {
     EXPECT_NEAR(static_cast<double>(iteration(flat) - iteration(inside)),
                 static_cast<double>(saved), 100.0);
   }
+}
+
+// A rank with twice the rows of the others: its kernels take longer, either way alike.
+TEST(ExpertExchange, GoesWithUnevenLoads) {
+  World w;
+  w.job.expert_load = {2, 1, 1, 1, 1, 1, 1, 0};
+  const Plan flat = w.plan(ExpertComm::Flat), inside = w.plan(ExpertComm::Hierarchical);
+  ASSERT_EQ(flat.loads.size(), 1u);
+  const auto loaded = [](const Plan& plan) {
+    const auto& body = plan.programs[0].body;
+    return std::count_if(body.begin(), body.end(), [&](const Instruction& i) {
+      return i.kind == Kind::Kernel && plan.call(i).op.load != 0;
+    });
+  };
+  EXPECT_GT(loaded(flat), 0);
+  EXPECT_EQ(loaded(inside), loaded(flat));
 }
 
 TEST(ExpertExchange, SaysWhereThereIsNoNodeToStartWith) {
