@@ -267,9 +267,9 @@ std::variant<Decided, Infeasible, Deadlock, Cancelled> decide_to_fit(
   const Layout asked = scenario.layout;
   auto decision = decide(scenario, request, costs, priced, topology);
   const auto* decided = std::get_if<Decided>(&decision);
-  if (!request.fit || decided == nullptr) return decision;
-  const auto* short_of = std::get_if<Infeasible>(&decided->prepared);
-  if (short_of == nullptr || !short_of->short_by) return decision;
+  const auto* short_of = decided != nullptr ? std::get_if<Infeasible>(&decided->prepared)
+                                            : std::get_if<Infeasible>(&decision);
+  if (!request.fit || short_of == nullptr || !short_of->short_by) return decision;
   Scenario changed = scenario;
   changed.layout = asked;  // with its choices open
   std::optional<LayoutChange> change = cheapest_fit(changed, costs, topology);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "sim/core/error.h"
 
@@ -11,6 +12,15 @@ namespace {
 
 bool matches(const RowFilter& filter, const std::string& wanted, const std::string& word) {
   return filter.whole ? word == wanted : word.find(wanted) != std::string::npos;
+}
+
+// "a, b, c", of very many the first.
+std::string listed(const std::set<std::string>& words) {
+  constexpr std::ptrdiff_t kMost = 40;
+  const auto count = static_cast<std::ptrdiff_t>(words.size());
+  const auto end = std::next(words.begin(), std::min(count, kMost));
+  const std::string more = count > kMost ? fmt::format(" and {} more", count - kMost) : "";
+  return fmt::format("{}{}", fmt::join(words.begin(), end, ", "), more);
 }
 
 }  // namespace
@@ -33,7 +43,7 @@ void require_rows(const std::vector<std::string>& files, bool any_read, bool any
       const auto is_of = [&](const std::string& word) { return matches(filter, wanted, word); };
       if (std::any_of(filter.known.begin(), filter.known.end(), is_of)) continue;
       throw InputError(filter.option, "", wanted, "is that of no row",
-                       fmt::format("the files have {}", fmt::join(filter.known, ", ")));
+                       "the files have " + listed(filter.known));
     }
   }
   if (any_left) return;

@@ -49,7 +49,7 @@ View aligned(StageBuilder& b, const std::string& name, const View& rows, std::in
 // Block r of `rows` goes to rank r of the experts' group, into the block of the rank it comes from.
 // Hierarchical: within a node each rank gets what all of them have for its place in every node,
 // then those of a place exchange between the nodes, `inner` blocks at once.
-void swap(StageBuilder& b, const std::string& name, const View& rows, const View& there) {
+void all_to_all(StageBuilder& b, const std::string& name, const View& rows, const View& there) {
   const StageWiring& w = b.wiring;
   const std::int64_t inner = b.layout.ep_inner;
   if (inner == 0) {
@@ -66,7 +66,7 @@ void swap(StageBuilder& b, const std::string& name, const View& rows, const View
 
 View exchange(StageBuilder& b, const std::string& name, const View& rows) {
   const View there = b.temporary(name, rows.rows, rows.cols, rows.dtype);
-  swap(b, name, rows, there);
+  all_to_all(b, name, rows, there);
   return there;
 }
 
@@ -76,7 +76,7 @@ View to_experts(StageBuilder& b, const std::string& name, const View& rows, bool
   if (!sorts(b)) {
     const View there = keep ? b.activation(name + "_received", rows.rows, rows.cols, rows.dtype)
                             : b.temporary(name + "_received", rows.rows, rows.cols, rows.dtype);
-    swap(b, name + "_dispatch", rows, there);
+    all_to_all(b, name + "_dispatch", rows, there);
     return there;
   }
   const View there = exchange(b, name + "_dispatch", rows);
