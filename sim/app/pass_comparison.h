@@ -21,8 +21,8 @@ struct PassComparison {
 };
 
 /// What the passes of `scenario` choose and gain over the same job without them. Searched chunks
-/// are run beside 2 to max_chunks equal ones, since the costs of a middle layer chose them; what was
-/// searched for and comes out slower than blocking is dropped.
+/// are run beside 2 to max_chunks equal ones, since the costs of a middle layer chose them; what
+/// was searched for and comes out slower than blocking is dropped.
 std::variant<PassComparison, Infeasible, Deadlock, Cancelled> compare_passes(
     const Scenario& scenario, const CostModel& costs, const Topology& topology,
     const LayoutTrial& trial);
