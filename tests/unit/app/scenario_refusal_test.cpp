@@ -290,5 +290,30 @@ TEST(Suggestion, MeasuresDistance) {
             (std::vector<std::int64_t>{4, 8}));
 }
 
+// Replicas 3 and 1 are four ranks, whatever tp x cp x dp x pp says: a straggler may be any of them,
+// and a list of devices names each of the four GPUs once.
+TEST(Refusal, CountsReplicasOfStagesAsRanks) {
+  const std::string run = "vgg16__v100_10gbe_4x1__tp1_pp2_dp1_1f1b_3-1";
+  const auto with = [&](const std::vector<std::string>& sets) {
+    return load_scenario(run, sets, data_dirs());
+  };
+  const auto refused = [&](const std::vector<std::string>& sets) {
+    try {
+      with(sets);
+    } catch (const InputError& e) {
+      return e;
+    }
+    ADD_FAILURE() << "was accepted: " << sets[0];
+    return InputError("", "", "", "", "");
+  };
+  const std::string slow = "what_if.stragglers.0.slowdown=2";
+  EXPECT_EQ(with({"what_if.stragglers.0.rank=3", slow}).what_if.stragglers[0].rank, RankId(3));
+  EXPECT_EQ(refused({"what_if.stragglers.0.rank=4", slow}).fix, "nearest legal value: 3");
+  EXPECT_EQ(with({"layout.devices=[3,1,2,0]"}).layout.devices[0], GpuId(3));
+  EXPECT_EQ(refused({"layout.devices=[0,1]"}).problem, "has 2 entries for 4 ranks");
+  EXPECT_EQ(refused({"layout.devices=[0,1,2,2]"}).pointer, "/layout/devices/3");
+  EXPECT_EQ(refused({"layout.devices=[0,1,2,9]"}).pointer, "/layout/devices/3");
+}
+
 }  // namespace
 }  // namespace gputwin
