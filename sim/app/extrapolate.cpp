@@ -51,7 +51,7 @@ void rescale(RunResult& result, double batch, double time) {
 }
 
 // A stage with more to compute between the two than the time between them has put some off: weight
-// gradients that zero-bubble schedules leave for later, until the pipeline runs at its pace.
+// gradients that zero-bubble schedules leave for later, by rules that follow no line.
 bool puts_work_off(const Execution& few, const Execution& more) {
   constexpr auto kCompute = static_cast<std::size_t>(Part::Compute);
   constexpr double kRounding = 1e-4;
@@ -72,21 +72,14 @@ RunOutcome run_extrapolated(const Scenario& scenario, const RunRequest& request)
   const std::int64_t stages = l.pp;
   const bool whole = step > 0 && scenario.job.global_batch % step == 0;
   if (!whole || count <= 4 * stages || scenario.what_if.jitter) return run(scenario, request);
-  std::int64_t few = 2 * stages;
+  const std::int64_t few = 2 * stages;
   RunOutcome first = run(with_micro_batches(scenario, few), request);
   if (!std::holds_alternative<RunResult>(first)) return first;
   RunOutcome second = run(with_micro_batches(scenario, few + stages), request);
   if (!std::holds_alternative<RunResult>(second)) return second;
-  while (
-      puts_work_off(std::get<RunResult>(first).execution, std::get<RunResult>(second).execution)) {
-    few += stages;
-    if (few + stages >= count) return run(scenario, request);
-    first = std::move(second);
-    second = run(with_micro_batches(scenario, few + stages), request);
-    if (!std::holds_alternative<RunResult>(second)) return second;
-  }
   RunResult& result = std::get<RunResult>(first);
   RunResult& other = std::get<RunResult>(second);
+  if (puts_work_off(result.execution, other.execution)) return run(scenario, request);
   const Line line(few, stages, count);
   const double before = to_seconds(result.execution.iteration).value;
   extend(result.execution, other.execution, line);

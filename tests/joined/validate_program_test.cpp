@@ -102,7 +102,7 @@ TEST(ValidateRuns, TheShippedFileHoldsItsRowsAndTheyArePredicted) {
 // Pipelines of 4 stages with and without chunks, 60 and 24 micro-batches, extended from 8 and 12:
 // within 2 % on a model so small that the host is the limit. Eight stages that leave weight
 // gradients for later, 64 micro-batches: stages compute for longer than the eight beyond 16 take,
-// so more are simulated. A model that is no limit to the host: within 0.2 %.
+// so all are simulated.
 TEST(ValidateRuns, ExtendedPipelinesEqualSimulatedOnes) {
   json plain = tiny_config();
   plain["devices"] = plain["devices_per_node"] = 4;
@@ -125,7 +125,7 @@ TEST(ValidateRuns, ExtendedPipelinesEqualSimulatedOnes) {
   const ScratchFolder folder("validate_extended");
   const std::string file = "'" + written(folder, rows).string() + "' --json";
   const json extended = validated(file), exact = validated(file + " --exact");
-  const double near[] = {2e-2, 2e-2, 2e-3};
+  const double near[] = {2e-2, 2e-2, 1e-9};
   for (std::size_t r = 0; r < 3; ++r) {
     const double whole = exact["rows"][r]["predicted_s"].get<double>();
     EXPECT_NEAR(extended["rows"][r]["predicted_s"].get<double>() / whole, 1.0, near[r])
