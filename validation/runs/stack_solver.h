@@ -40,8 +40,8 @@ inline constexpr std::size_t kLeastRuns = 8;
 /// w     0.05 / 0.3: factors are 1 to within 0.3 (in log) unless runs with errors of 0.05 say
 ///       otherwise; what has no share of the times stays 1
 /// A factor on the host's launches is fitted only where its share is 2 % in the mean;
-/// CollectiveStart only where it brings the mean cross-fitted error down by a percentage point,
-/// with w 0.05 / 2, by Brent's method between 1 and 100. Solved with Ceres (dense QR, one thread);
+/// CollectiveStart only where it brings the mean cross-fitted error down by a twentieth, with w
+/// 0.05 / 2, by Brent's method between 1 and 100. Solved with Ceres (dense QR, one thread);
 /// the order of `runs` does not change more than the last digits.
 LogFactors fit_factors(std::span<const LinearRun> runs);
 
