@@ -8,8 +8,9 @@
 //
 // The router's weights travel with the rows and multiply the activation, so that fc2's output need
 // not be kept. Where experts have biases, that of fc1 is added by the product, that of fc2 after it
-// and weighed like the rows, as TEGroupedMLP does (experts.py, _apply_bias). Source  Megatron Core, core/transformer/moe/{router,token_dispatcher,experts}.py.
-// Which rows go where is a table (op.h, note 12); `Job::expert_load` makes it uneven in time.
+// and weighed like the rows, as TEGroupedMLP does (experts.py, _apply_bias). Source  Megatron Core,
+// core/transformer/moe/{router,token_dispatcher,experts}.py. Which rows go where is a table (op.h,
+// note 12); `Job::expert_load` makes it uneven in time.
 #include "strategies/lowering/linear.h"
 #include "strategies/lowering/quantize.h"
 
@@ -93,8 +94,8 @@ Op activation_op(const StageBuilder& b, OpKind kind) {
           .dims = {b.sizes.expert_rows, b.model.moe.ffn}};
 }
 
-// What torch launches for `cat(t + b * p for each expert)` in F32 and back to 16 bits: a product and
-// a sum an expert; a copy and a cast of all.
+// What torch launches for `cat(t + b * p for each expert)` in F32 and back to 16 bits: a product
+// and a sum an expert; a copy and a cast of all.
 Op bias_op(const StageBuilder& b, std::int64_t width) {
   return {.kind = OpKind::ExpertBias,
           .launches = static_cast<std::uint16_t>(2 * b.sizes.local_experts + 2),
@@ -223,8 +224,8 @@ View moe_backward(StageBuilder& b, const View& dy, const MoeState& state) {
   const View drows = b.temporary("experts_input_grad", s.expert_rows, h);
   b.grouped_input_grad("experts_fc1", inner.rows, inner.weight, drows);
   if (b.trains(Role::ExpertFc1)) {
-    b.grouped_weight_grad("experts_fc1", inner.cols, state.rows,
-                          b.weight(Role::ExpertFc1).gradient, fc1_bias(b).gradient);
+    b.grouped_weight_grad("experts_fc1", inner.cols, state.rows, b.weight(Role::ExpertFc1).gradient,
+                          fc1_bias(b).gradient);
   }
   const View back = from_experts(b, "expert_rows_grad", drows);
   const View dx = b.temporary("experts_grad", t, h);

@@ -139,8 +139,8 @@ class RowTranslation {
     if (gpt_oss()) return true;
     return !gated() && word(model_, "activation") != "sq-relu" && !stack_is("mosaic");
   }
-  // Published with biases of attention and experts (attention_bias in its config.json; add_bias_linear
-  // in Megatron Bridge's GPTOSSProvider), which rows do not state.
+  // Published with biases of attention and experts (attention_bias in its config.json;
+  // add_bias_linear in Megatron Bridge's GPTOSSProvider), which rows do not state.
   bool gpt_oss() const { return word(model_, "name").starts_with("gpt-oss"); }
   double dropout() const {
     if (noted("dropout")) return 0.1;

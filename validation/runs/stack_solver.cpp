@@ -122,14 +122,16 @@ double cross_fitted_error(std::span<const LinearRun> runs, Solve solve_fold) {
   return sum / static_cast<double>(runs.size());
 }
 
-LogFactors solve_without_start(std::span<const LinearRun> runs) { return solve(runs, 0).x; }
-
+// Runs taken around a start keep one: far from it their shares say nothing of times without.
 bool start_counts(std::span<const LinearRun> runs) {
+  const bool around =
+      std::any_of(runs.begin(), runs.end(), [](const LinearRun& r) { return r.at[kStart] > 0; });
+  if (around) return true;
   const bool any =
       std::any_of(runs.begin(), runs.end(), [](const auto& r) { return r.start_s > 0; });
   if (!any || runs.size() < 2 * kLeastRuns) return false;
   return cross_fitted_error(runs, solve_with_start) <=
-         (1 - kStartGain) * cross_fitted_error(runs, solve_without_start);
+         (1 - kStartGain) * cross_fitted_error(runs, fit_without_start);
 }
 
 }  // namespace
@@ -145,8 +147,10 @@ double LinearRun::predicted(const LogFactors& x) const {
   return starting_at(x[kStart]) * std::exp(change);
 }
 
+LogFactors fit_without_start(std::span<const LinearRun> runs) { return solve(runs, 0).x; }
+
 LogFactors fit_factors(std::span<const LinearRun> runs) {
-  return start_counts(runs) ? solve_with_start(runs) : solve_without_start(runs);
+  return start_counts(runs) ? solve_with_start(runs) : fit_without_start(runs);
 }
 
 std::vector<std::size_t> folds(std::span<const LinearRun> runs) {

@@ -64,8 +64,8 @@ TEST(Experts, RowsArePaddedToTiles) {
   EXPECT_LT(time(128), time(129));
 }
 
-// 1,000 rows of 1,000 features in BF16: 24 MB in F32 and 4 MB in 16 bits forward, 32 and 8 backward,
-// each of the kernels after the one before.
+// 1,000 rows of 1,000 features in BF16: 24 MB in F32 and 4 MB in 16 bits forward, 32 and 8
+// backward, each of the kernels after the one before.
 TEST(Experts, BiasesCostTheirPassesAndTheirKernels) {
   const Topology topology(test::nvswitch_cluster("h100-sxm-80gb", 1, 450, 50));
   Job job;

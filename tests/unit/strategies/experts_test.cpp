@@ -175,8 +175,7 @@ TEST(ExpertsMeaning, OfACapacityNobodyReaches) {
 }
 
 TEST(ExpertsMeaning, GradientsAreDerivativesOfTheLoss) {
-  for (const Transformer& model :
-       {tiny_experts(), tiny_biased(), tiny_latent(), tiny_windowed()}) {
+  for (const Transformer& model : {tiny_experts(), tiny_biased(), tiny_latent(), tiny_windowed()}) {
     Layout layout;
     layout.dp = 2;
     layout.ep = model.has_experts() ? 2 : 1;

@@ -117,7 +117,8 @@ TEST(RowScenario, CutsExpertsAsTheStacksRecipesDo) {
   parse_scenario(s.dump(), "row", {}, {});
 }
 
-// Rows do not state the biases that GPT-OSS was published with; other models with experts have none.
+// Rows do not state the biases that GPT-OSS was published with; other models with experts have
+// none.
 TEST(RowScenario, GivesGptOssItsBiases) {
   Json config = small_config();
   config["model"].update({{"positions", "rope"}, {"activation", "swiglu"}});
