@@ -94,7 +94,6 @@ double ring_bytes(OpKind kind, double bytes, double n) {
     case OpKind::BiasDropoutAdd:
     case OpKind::BiasGrad:
     case OpKind::ExpertBias:
-    case OpKind::ExpertBiasGrad:
     case OpKind::DropoutBackward:
     case OpKind::Rope:
     case OpKind::EmbeddingForward:

@@ -69,7 +69,6 @@ Access access_of(OpKind kind) {
     case OpKind::AttentionMerge:
     case OpKind::BiasDropoutAdd:
     case OpKind::ExpertBias:
-    case OpKind::ExpertBiasGrad:
     case OpKind::DropoutBackward:
     case OpKind::Rope:
     case OpKind::MlaRope:
@@ -161,10 +160,9 @@ Bytes moved_bytes(const Op& op, Bytes read, Bytes written) {
   if (op.kind == OpKind::BiasDropoutAdd || op.kind == OpKind::DropoutBackward) {
     return read + written + mask_bytes(op, rows_times_width);
   }
-  if (op.kind == OpKind::ExpertBias || op.kind == OpKind::ExpertBiasGrad) {
-    const bool forward = op.kind == OpKind::ExpertBias;
-    return bytes_of(rows_times_width * (forward ? kBiasWide : kBiasGradWide), DType::F32) +
-           bytes_of(rows_times_width * (forward ? kBiasNarrow : kBiasGradNarrow), op.dtype);
+  if (op.kind == OpKind::ExpertBias) {
+    return bytes_of(rows_times_width * (op.inverse ? kBiasGradWide : kBiasWide), DType::F32) +
+           bytes_of(rows_times_width * (op.inverse ? kBiasGradNarrow : kBiasNarrow), op.dtype);
   }
   if (op.kind == OpKind::AttentionMerge) return read + written + written;
   if (op.kind == OpKind::Encode) {
@@ -193,8 +191,7 @@ Bytes moved_bytes(const Op& op, Bytes read, Bytes written) {
 Cost memory_bound_cost(const Device& device, const Op& op, Bytes read, Bytes written) {
   const double efficiency = efficiency_of(device.memory_bound, access_of(op.kind));
   Cost cost = streaming_cost(device, moved_bytes(op, read, written), efficiency);
-  if (op.kind == OpKind::Orthonormalise || op.kind == OpKind::ExpertBias ||
-      op.kind == OpKind::ExpertBiasGrad) {
+  if (op.kind == OpKind::Orthonormalise || op.kind == OpKind::ExpertBias) {
     // Kernels on a column, or on an expert's rows, wait for those before, so their start-ups do not
     // hide one another.
     const Seconds more = device.memory_bound.start_up * (op.launches - 1);

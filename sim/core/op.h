@@ -27,7 +27,7 @@
 //  BiasDropoutAdd       {t,h}         x [, bias], residual        y = x + bias + residual
 //  BiasGrad             {t,h}         dy                          dbias+=
 //  ExpertBias           {t,h,e}       x, bias [e h], w            y  note 21
-//  ExpertBiasGrad       {t,h,e}       dy, bias, w                 dw, dbias+=
+//                                     dy, bias, w                 dw [, dbias+=]  if `inverse`
 //  DropoutBackward      {t,h}         dy                          dx  (dropout 0: a copy)
 //  Rope                 {t,a,g,d,s,p} qkv                         qkv  in place; `inverse` backward
 //  MlaRope              {t,a,n,r,s}   q                           q  in place; `inverse` backward
@@ -139,7 +139,7 @@
 // 21. Biases of experts, one of n or h elements for each block. A product adds them to the rows of
 //     its block; with trans_a its second write takes the sums of A's blocks over the rows. Apart,
 //     row i of block j gets w[i] bias[j] (w is [t, 1]), as experts' outputs are weighed before they
-//     are summed. A further write of either is memory held, no value.
+//     are summed. Its last write is memory held, no value.
 #pragma once
 
 #include <array>
@@ -174,7 +174,6 @@ enum class OpKind : std::uint8_t {
   BiasDropoutAdd,
   BiasGrad,
   ExpertBias,
-  ExpertBiasGrad,
   DropoutBackward,
   Rope,
   MlaRope,
@@ -241,7 +240,7 @@ struct Op {
   bool accumulate = false;  // outputs marked += add to what is there
   bool causal = false;
   bool alibi = false;  // AttentionScores, Flash*: the head's slope times the key position is added
-  bool inverse = false;     // Rope: rotate back
+  bool inverse = false;     // Rope: rotate back; ExpertBias: the gradient
   bool reduce_max = false;  // AllReduce: max instead of sum
   bool pinned = true;       // CopyBytes: page-locked host memory
   bool weighted = false;    // Activation*: rows are weighted (note 12)

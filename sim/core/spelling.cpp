@@ -277,8 +277,7 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::RouterBackward: return "tek";
     case OpKind::Permute:
     case OpKind::Unpermute: return "thkec";
-    case OpKind::ExpertBias:
-    case OpKind::ExpertBiasGrad: return "the";
+    case OpKind::ExpertBias: return "the";
     case OpKind::EmbeddingForward:
     case OpKind::EmbeddingBackward: return "thv";
     case OpKind::LogitsMax:

@@ -120,7 +120,7 @@ View with_bias(StageBuilder& b, const View& out, const MoeState& state) {
 // sum into the gradient; of all: two casts and a copy.
 View bias_gradient(StageBuilder& b, const View& dout, const MoeState& state) {
   Op op = bias_op(b, dout.cols);
-  op.kind = OpKind::ExpertBiasGrad;
+  op.inverse = true;
   op.accumulate = true;
   op.launches = static_cast<std::uint16_t>(7 * b.sizes.local_experts + 3);
   const View wide = b.temporary("experts_fc2_wide_grad", dout.rows, dout.cols, DType::F32);

@@ -394,7 +394,7 @@ bool reads_output(const Op& op, std::size_t index, std::size_t outputs) {
     return index < 3;
   }
   if (op.kind == OpKind::SgdStep) return index < 2;
-  if (op.kind == OpKind::ExpertBiasGrad) return index == 1 && outputs > 2;
+  if (op.kind == OpKind::ExpertBias) return op.inverse && index == 1 && outputs > 2;
   if (op.kind == OpKind::Gemm) return op.accumulate && index == 0;
   if (op.kind == OpKind::Quantize) return op.accumulate && index + 1 == outputs;
   if (op.kind == OpKind::NormBackward || op.kind == OpKind::ActivationBackward) {
@@ -424,8 +424,7 @@ void compute(Work& work) {
     case OpKind::ActivationBackward: return activation_backward(work);
     case OpKind::BiasDropoutAdd: return bias_dropout_add(work);
     case OpKind::BiasGrad: return bias_grad(work);
-    case OpKind::ExpertBias: return expert_bias(work);
-    case OpKind::ExpertBiasGrad: return expert_bias_grad(work);
+    case OpKind::ExpertBias: return work.op.inverse ? expert_bias_grad(work) : expert_bias(work);
     case OpKind::Rope: return rope(work);
     case OpKind::MlaRope: return mla_rope(work);
     case OpKind::MlaKeyValue: return mla_key_value(work);
