@@ -94,23 +94,22 @@ Op activation_op(const StageBuilder& b, OpKind kind) {
           .dims = {b.sizes.expert_rows, b.model.moe.ffn}};
 }
 
-// What torch launches for `cat(t + b * p for each expert)` in F32 and back to 16 bits: a product
-// and a sum an expert; a copy and a cast of all.
-Op bias_op(const StageBuilder& b, std::int64_t width) {
+Op bias_op(const StageBuilder& b, std::int64_t width, std::int64_t launches) {
   return {.kind = OpKind::ExpertBias,
-          .launches = static_cast<std::uint16_t>(2 * b.sizes.local_experts + 2),
+          .launches = static_cast<std::uint16_t>(std::min<std::int64_t>(launches, 0xffff)),
           .slot = b.expert_load > 0 ? b.wiring.ep : SlotId{},
           .load = b.expert_load,
           .dims = {b.sizes.expert_rows, width, b.sizes.local_experts}};
 }
 
-// fc2's output with its bias.
+// fc2's output with its bias: `cat(t + b * p for each expert)` in F32 and back to 16 bits. Torch
+// launches a product and a sum for each expert, a copy and a cast of all.
 View with_bias(StageBuilder& b, const View& out, const MoeState& state) {
   if (!b.has(Role::ExpertFc2Bias)) return out;
   // The experts' sums and their concatenation are alive together.
   const View wide = b.temporary("experts_fc2_wide", 2 * out.rows, out.cols, DType::F32);
   const View biased = b.temporary("experts_fc2_biased", out.rows, out.cols);
-  b.kernel("experts_fc2_bias", bias_op(b, out.cols),
+  b.kernel("experts_fc2_bias", bias_op(b, out.cols, 2 * b.sizes.local_experts + 2),
            {out, b.weight(Role::ExpertFc2Bias).value, state.weights}, {biased, wide});
   return biased;
 }
@@ -119,10 +118,9 @@ View with_bias(StageBuilder& b, const View& out, const MoeState& state) {
 // Of each expert: the cast of its rows, three kernels for the bias, two for the weights, and the
 // sum into the gradient; of all: two casts and a copy.
 View bias_gradient(StageBuilder& b, const View& dout, const MoeState& state) {
-  Op op = bias_op(b, dout.cols);
+  Op op = bias_op(b, dout.cols, 7 * b.sizes.local_experts + 3);
   op.inverse = true;
   op.accumulate = true;
-  op.launches = static_cast<std::uint16_t>(7 * b.sizes.local_experts + 3);
   const View wide = b.temporary("experts_fc2_wide_grad", dout.rows, dout.cols, DType::F32);
   const View dweights = b.temporary("router_weights_bias_grad", dout.rows, 1, DType::F32);
   std::vector<View> writes{dweights};
