@@ -54,12 +54,16 @@ class TensorLister {
     }
   }
 
-  // Experts have no biases here. The router sees the rank's own tokens.
+  // The router sees the rank's own tokens.
   void experts(std::int32_t index, const std::string& l) {
     const std::int64_t n = s_.local_experts, gates = is_gated(m_.activation) ? 2 : 1;
+    const std::int64_t inner = n * gates * m_.moe.ffn;
+    if (m_.moe.bias) {
+      vector(Role::ExpertFc2Bias, index, l + "experts.fc2.bias", n * m_.hidden, Axis::Rows);
+    }
     matrix(Role::ExpertFc2, index, l + "experts.fc2", n * m_.hidden, m_.moe.ffn, Axis::Rows);
-    matrix(Role::ExpertFc1, index, l + "experts.fc1", n * gates * m_.moe.ffn, m_.hidden,
-           Axis::Rows);
+    if (m_.moe.bias) vector(Role::ExpertFc1Bias, index, l + "experts.fc1.bias", inner, Axis::Rows);
+    matrix(Role::ExpertFc1, index, l + "experts.fc1", inner, m_.hidden, Axis::Rows);
     matrix(Role::Router, index, l + "router", m_.moe.experts, m_.hidden, Axis::None);
     out_.back().partial = layout_.sp;
   }
