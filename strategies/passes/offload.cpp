@@ -340,7 +340,8 @@ Outcome<Plan> moved_as_needed(const Plan& plan, OffloadSpec spec, const CostMode
     if (auto* refused = std::get_if<Infeasible>(&tried)) return *std::move(refused);
     states.optimizer = spec.optimizer;
     if (fits) {
-      best = parts == 0 ? plan : std::move(std::get<Plan>(tried));
+      const bool leaves = parts > 0 || spec.activations != OffloadPlace::Gpu;
+      best = leaves ? std::move(std::get<Plan>(tried)) : plan;
       high = parts;
     } else {
       low = parts + 1;
