@@ -162,8 +162,9 @@ TEST(Program, LeavesOffloadOutForAHostThatIsTooSmall) {
               HasSubstr("changed to fit: passes=[{\"offload\":{\"strategy\":\"none\"}}]"));
 }
 
-// What is said to make a layout possible is what --fit does, and memory is looked at after it: 175B
-// has no tensor-parallel ranks to shard a sequence over and no room on eight GPUs either.
+// What is said to make a layout possible is what --fit does, and memory is looked at after it: one
+// GPU has no tensor-parallel ranks to shard a sequence over, and 175B fits neither it nor a host of
+// 64 GiB.
 TEST(Program, FitTakesTheAdviceOfALayoutThatCannotBe) {
   const std::string job = std::string("run ") + kSmall + " --set layout.tp=1 --set layout.sp=true ";
   const ProgramOutput told = program(job);
@@ -172,7 +173,8 @@ TEST(Program, FitTakesTheAdviceOfALayoutThatCannotBe) {
   const ProgramOutput fitted = program(job + "--fit");
   EXPECT_EQ(fitted.exit_code, 0) << fitted.text;
   EXPECT_THAT(fitted.text, HasSubstr("changed to fit: layout.sp=false"));
-  const ProgramOutput large = program(job + "--fit --set model=gpt3_175b");
+  const ProgramOutput large =
+      program(job + "--fit --set model=gpt3_175b --set cluster.groups.0.type.host.memory_GiB=64");
   EXPECT_EQ(large.exit_code, 3) << large.text;
   EXPECT_THAT(large.text, HasSubstr("changed to fit: layout.sp=false"));
   EXPECT_THAT(large.text, HasSubstr("GiB too much"));
