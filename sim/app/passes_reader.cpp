@@ -68,6 +68,13 @@ OffloadSpec read_offload(const Json& json) {
     spec.policy = json["policy"] == "greedy" ? OffloadPolicy::Greedy : OffloadPolicy::OnDemand;
   }
   spec.delayed_update = json.value("delayed_update", spec.delayed_update);
+  if (json.contains("cast")) {
+    const std::string cast = json["cast"].get<std::string>();
+    spec.cast = cast == "auto"  ? OffloadCast::Cheaper
+                : cast == "gpu" ? OffloadCast::Gpu
+                                : OffloadCast::Host;
+  }
+  spec.window = json.value("window", spec.window);
   spec.slots = json.value("slots", spec.slots);
   spec.bucket_elements = json.value("bucket_elements", spec.bucket_elements);
   spec.reserve = json.value("reserve", spec.reserve);

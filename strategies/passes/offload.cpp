@@ -60,8 +60,11 @@ std::vector<std::int32_t> communicator_sizes(const Plan& plan, RankId id) {
   return sizes;
 }
 
+// Some steps stay on the GPU.
+bool steps_stay(const OffloadSpec& spec) { return spec.optimizer_share < 1 || spec.window > 0; }
+
 bool leaves_with_step(const Context& c, const Instruction& i) {
-  if (c.spec.optimizer == OffloadPlace::Gpu || c.spec.optimizer_share < 1) return false;
+  if (c.spec.optimizer == OffloadPlace::Gpu || steps_stay(c.spec)) return false;
   const std::string& name = c.plan().names[i.name].op;
   if (c.spec.masters_on_gpu) return c.call(i).op.kind == OpKind::AdamStep;
   return name == "unscale" || name == "clip" || name == "copy_master" ||
@@ -90,23 +93,56 @@ std::vector<BufferId> ordinary(const Plan& plan, std::vector<BufferId> buffers) 
   return buffers;
 }
 
+// Steps of Adam in their order: those that leave, then those that stay.
+struct Steps {
+  std::vector<const Call*> leave, stay;
+};
+Steps steps_of(const Context& c) {
+  Steps steps;
+  std::vector<std::int64_t> elements;
+  for (const Instruction& i : c.target().body) {
+    if (i.kind != Kind::Kernel || c.call(i).op.kind != OpKind::AdamStep) continue;
+    steps.leave.push_back(&c.call(i));
+    elements.push_back(c.call(i).reads[0].elements());
+  }
+  const auto cut =
+      steps.leave.begin() + static_cast<std::ptrdiff_t>(steps_that_leave(c.spec, elements));
+  steps.stay.assign(cut, steps.leave.end());
+  steps.leave.erase(cut, steps.leave.end());
+  return steps;
+}
+
 // States that leave with the optimizer.
 std::vector<BufferId> states_of(const Context& c) {
   std::vector<BufferId> states;
-  if (c.spec.optimizer == OffloadPlace::Gpu || c.spec.optimizer_share < 1) return states;
-  std::set<std::uint32_t> stay;
-  for (const Instruction& i : c.target().body) {
-    if (!c.spec.masters_on_gpu || i.kind != Kind::Kernel) continue;
-    const Call& call = c.call(i);
-    const bool master = call.op.kind == OpKind::AdamStep && call.writes.size() > 3;
-    if (master) stay.insert(call.writes[0].buffer.value);
+  if (c.spec.optimizer == OffloadPlace::Gpu) return states;
+  std::set<std::uint32_t> leave;
+  for (const Call* adam : steps_of(c).leave) {
+    const bool master = adam->writes.size() > 3;
+    const std::size_t first = c.spec.masters_on_gpu && master ? 1 : 0;
+    for (std::size_t k = first; k + 1 < adam->writes.size(); ++k) {
+      leave.insert(adam->writes[k].buffer.value);
+    }
   }
   for (const BufferId b : used_buffers(c.plan(), c.target())) {
     const Buffer& buffer = c.plan().buffers[b.value];
-    const bool leaves = buffer.persistent && buffer.memory == MemoryClass::Optimizer;
-    if (leaves && !stay.contains(b.value)) states.push_back(b);
+    const bool state = buffer.persistent && buffer.memory == MemoryClass::Optimizer;
+    if (state && leave.contains(b.value)) states.push_back(b);
   }
   return states;
+}
+
+// Weights of the first layers that stay, and their gradients.
+std::set<std::uint32_t> resident(const Context& c) {
+  std::set<std::uint32_t> stay;
+  if (c.spec.window == 0) return stay;
+  for (const Call* adam : steps_of(c).stay) stay.insert(adam->writes.back().buffer.value);
+  std::vector<std::uint32_t> gradients;
+  for (const Parameter& p : c.target().parameters) {
+    if (stay.contains(p.weight.buffer.value)) gradients.push_back(p.gradient.buffer.value);
+  }
+  stay.insert(gradients.begin(), gradients.end());
+  return stay;
 }
 
 }  // namespace
@@ -198,6 +234,10 @@ Leaving choose_leaving(const Context& c) {
   if (c.spec.gradients != OffloadPlace::Gpu) {
     l.gradients = objects_of(c, MemoryClass::Gradients);
   }
+  const std::set<std::uint32_t> stay = resident(c);
+  for (auto* list : {&l.weights, &l.gradients}) {
+    std::erase_if(*list, [&](BufferId b) { return stay.contains(b.value); });
+  }
   std::vector<BufferId> away = states_of(c);
   away.insert(away.end(), l.weights.begin(), l.weights.end());
   away.insert(away.end(), l.gradients.begin(), l.gradients.end());
@@ -267,12 +307,14 @@ std::optional<Infeasible> refusal(const Plan& plan, const Layout& layout) {
   return std::nullopt;
 }
 
-bool rewrite(Context& c) {
+bool rewrite(Context& c, bool* fits) {
   Program& p = c.target();
   std::erase_if(p.body, offloading::is_sync_or_memory);
   c.streams = offloading::add_streams(p, c.spec);
   offloading::move_activations(c);
   const offloading::Leaving leaving = offloading::choose_leaving(c);
+  const auto weights = static_cast<std::int64_t>(leaving.weights.size());
+  if (fits != nullptr && leaving.weight_slots < std::min(c.spec.window, weights)) *fits = false;
   const bool on_host = c.spec.optimizer != OffloadPlace::Gpu && !c.spec.step_on_gpu;
   // Gradients that stay go down as soon as they are complete: nothing may read them later.
   offloading::gather_uses(
@@ -310,13 +352,29 @@ Outcome<Plan> moved(Plan plan, const OffloadSpec& spec, const CostModel* costs,
       if (builder.plan().ranks[r].program == c.program) c.rank = RankId(r);
     }
     if (!c.rank.valid()) continue;
-    if (!rewrite(c)) {
+    if (!rewrite(c, fits)) {
       return Infeasible{.reason = "not lowered yet: other optimizers than Adam on the host",
                         .fix = "set job.optimizer to adam"};
     }
     if (fits != nullptr && offloading::free_bytes(c, {}) < 0) *fits = false;
   }
   return std::move(builder).take();
+}
+
+// The largest window that fits beside as many slots, else none.
+Outcome<Plan> moved_with_window(const Plan& plan, OffloadSpec spec, const CostModel* costs,
+                                const Topology* topology) {
+  std::optional<Outcome<Plan>> best;
+  std::int64_t low = 0, high = spec.window;
+  while (low < high) {
+    spec.window = (low + high + 1) / 2;
+    bool fits = true;
+    Outcome<Plan> tried = moved(plan, spec, costs, topology, &fits);
+    if (fits) best = std::move(tried);
+    (fits ? low : high) = fits ? spec.window : spec.window - 1;
+  }
+  spec.window = 0;
+  return best ? *std::move(best) : moved(plan, spec, costs, topology);
 }
 
 // The least share of the states, in eighths, whose leaving makes the rest fit; where not even all
@@ -359,6 +417,9 @@ Outcome<Plan> offload(Plan plan, const Layout& layout, const CostModel* costs,
   if (auto refused = refusal(plan, layout)) return *std::move(refused);
   if (layout.offload.optimizer_share < 0) {
     return moved_as_needed(plan, layout.offload, costs, topology);
+  }
+  if (layout.offload.window > 0 && costs != nullptr && topology != nullptr) {
+    return moved_with_window(plan, layout.offload, costs, topology);
   }
   return moved(std::move(plan), layout.offload, costs, topology);
 }

@@ -12,6 +12,9 @@
 
 namespace gputwin::offloading {
 
+/// Reads a gradient for the last time: its F32 copy goes down instead.
+inline constexpr const char* kCastGradient = "cast_gradient";
+
 /// The streams of copies and of the host.
 struct Streams {
   std::uint8_t in = 0, out = 0, cpu = 0, nvme_in = 0, nvme_out = 0;
@@ -49,6 +52,10 @@ struct Leaving {
 };
 /// Decides by how much memory is left beside everything that stays.
 Leaving choose_leaving(const Context& c);
+
+/// Of steps of Adam over `elements`, in their order, those that leave: the first ones. Gradients
+/// are complete in the order of the backward pass, so that what stays are the first layers.
+std::size_t steps_that_leave(const OffloadSpec& spec, const std::vector<std::int64_t>& elements);
 
 /// Bytes of the GPU that nothing uses while all of `away` are gone; negative: too few. Without
 /// costs 0.

@@ -55,7 +55,11 @@ class Swaps {
  public:
   Swaps(const Context& c, const std::vector<BufferId>& objects, OffloadPlace home,
         const std::string& what)
-      : c_(c), objects_(objects), on_nvme_(home == OffloadPlace::Nvme), what_(what) {
+      : c_(c),
+        objects_(objects),
+        on_nvme_(home == OffloadPlace::Nvme),
+        writes_back_(c.spec.writes_back && what == "weight"),
+        what_(what) {
     for (std::size_t k = 0; k < objects.size(); ++k) {
       index_[objects[k].value] = static_cast<std::int32_t>(k);
     }
@@ -88,11 +92,12 @@ class Swaps {
     for (std::uint32_t i = 0; i < body.size(); ++i) {
       if (!is_task(body[i].kind) || at_home(body[i])) continue;
       const Call& call = c_.call(body[i]);
+      drops_ = c_.plan().names[body[i].name].op == kCastGradient;
       for (const View& v : call.writes) {
         if (object(v) >= 0) add(i, object(v), !overwrites(call, v, c_.plan()), true, start);
       }
       for (const View& v : call.reads) {
-        if (object(v) >= 0) add(i, object(v), true, false, start);
+        if (object(v) >= 0) add(i, object(v), true, writes_back_, start);
       }
     }
     problem_.objects = static_cast<std::int32_t>(objects_.size());
@@ -131,12 +136,14 @@ class Swaps {
       if (uses[k].object != object) continue;
       // An instruction that overwrites the whole and reads another part of it, reads.
       uses[k].writes = uses[k].writes || writes;
+      uses[k].drops = drops_;
       return;
     }
     if (!uses.empty() && uses.back().object == object) {  // one run of instructions
       uses.back().last = i;
       uses.back().end = Seconds(start[i + 1]);
       uses.back().writes = uses.back().writes || writes;
+      uses.back().drops = drops_;
       return;
     }
     uses.push_back({.object = object,
@@ -145,7 +152,8 @@ class Swaps {
                     .begin = Seconds(start[i]),
                     .end = Seconds(start[i + 1]),
                     .reads = reads,
-                    .writes = writes});
+                    .writes = writes,
+                    .drops = drops_});
   }
 
   std::vector<BufferId> like_the_largest(std::size_t count, const char* name, ArenaId arena) {
@@ -297,6 +305,8 @@ class Swaps {
   const Context& c_;
   const std::vector<BufferId>& objects_;
   const bool on_nvme_;
+  bool drops_ = false;      // the instruction is the last that needs its objects
+  const bool writes_back_;  // what was only read is copied down as well
   const std::string what_;
   std::map<std::uint32_t, std::int32_t> index_;  // by buffer
   SwapProblem problem_;
