@@ -98,17 +98,15 @@ struct Steps {
   std::vector<const Call*> leave, stay;
 };
 Steps steps_of(const Context& c) {
-  Steps steps;
-  std::vector<std::int64_t> elements;
+  std::vector<CallId> all;
   for (const Instruction& i : c.target().body) {
-    if (i.kind != Kind::Kernel || c.call(i).op.kind != OpKind::AdamStep) continue;
-    steps.leave.push_back(&c.call(i));
-    elements.push_back(c.call(i).reads[0].elements());
+    if (i.kind == Kind::Kernel && c.call(i).op.kind == OpKind::AdamStep) all.push_back(i.call_id());
   }
-  const auto cut =
-      steps.leave.begin() + static_cast<std::ptrdiff_t>(steps_that_leave(c.spec, elements));
-  steps.stay.assign(cut, steps.leave.end());
-  steps.leave.erase(cut, steps.leave.end());
+  Steps steps;
+  const std::size_t leave = steps_that_leave(c, all);
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    (k < leave ? steps.leave : steps.stay).push_back(&c.plan().calls[all[k].value]);
+  }
   return steps;
 }
 

@@ -1,6 +1,5 @@
 // The optimizer's step on the host: gradients come down, Adam runs there, weights go up.
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -60,7 +59,7 @@ class OptimizerMove {
     const std::vector<Instruction>& body = c_.target().body;
     std::map<std::uint32_t, View> unscaled;
     std::map<std::uint32_t, std::vector<std::size_t>> passes;  // by gradient or weight buffer
-    std::vector<std::int64_t> elements;
+    std::vector<CallId> calls;
     for (std::size_t i = 0; i < body.size(); ++i) {
       if (body[i].kind != Kind::Kernel) continue;
       const Call& call = c_.call(body[i]);
@@ -85,9 +84,9 @@ class OptimizerMove {
                         .sum = call.reads[1],
                         .weight = call.writes.back(),
                         .elements = read.elements()});
-      elements.push_back(read.elements());
+      calls.push_back(body[i].call_id());
     }
-    steps_.resize(steps_that_leave(c_.spec, elements));
+    steps_.resize(steps_that_leave(c_, calls));
     return true;
   }
 
@@ -353,13 +352,30 @@ class OptimizerMove {
 
 }  // namespace
 
-std::size_t steps_that_leave(const OffloadSpec& spec, const std::vector<std::int64_t>& elements) {
-  const std::int64_t all = std::accumulate(elements.begin(), elements.end(), std::int64_t{0});
-  double kept = static_cast<double>(all) * (1.0 - spec.optimizer_share);
-  const auto window = static_cast<std::size_t>(spec.window);
-  std::size_t leave = elements.size() - std::min(window, elements.size());
-  while (leave > 0 && static_cast<double>(elements[leave - 1]) <= kept + 0.5) {
-    kept -= static_cast<double>(elements[--leave]);
+namespace {
+
+bool of_a_layer(const Context& c, const View& weight) {
+  const std::vector<Parameter>& all = c.target().parameters;
+  const auto found = std::find_if(
+      all.begin(), all.end(), [&](const Parameter& p) { return p.weight.buffer == weight.buffer; });
+  return found == all.end() || found->name.starts_with("layer");
+}
+
+}  // namespace
+
+std::size_t steps_that_leave(const Context& c, const std::vector<CallId>& steps) {
+  const auto adam = [&](std::size_t i) -> const Call& { return c.plan().calls[steps[i].value]; };
+  std::size_t leave = steps.size();
+  for (std::int64_t window = c.spec.window; window > 0 && leave > 0; --leave) {
+    if (of_a_layer(c, adam(leave - 1).writes.back())) --window;
+  }
+  double kept = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    kept += static_cast<double>(adam(i).reads[0].elements()) * (1.0 - c.spec.optimizer_share);
+  }
+  for (; leave > 0; --leave) {
+    kept -= static_cast<double>(adam(leave - 1).reads[0].elements());
+    if (kept < -0.5) break;
   }
   return leave;
 }

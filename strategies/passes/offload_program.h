@@ -53,9 +53,9 @@ struct Leaving {
 /// Decides by how much memory is left beside everything that stays.
 Leaving choose_leaving(const Context& c);
 
-/// Of steps of Adam over `elements`, in their order, those that leave: the first ones. Gradients
-/// are complete in the order of the backward pass, so that what stays are the first layers.
-std::size_t steps_that_leave(const OffloadSpec& spec, const std::vector<std::int64_t>& elements);
+/// Of steps of Adam, in their order, those that leave: the first ones. Gradients are complete in
+/// the order of the backward pass, so that what stays are the embedding and the first layers.
+std::size_t steps_that_leave(const Context& c, const std::vector<CallId>& steps);
 
 /// Bytes of the GPU that nothing uses while all of `away` are gone; negative: too few. Without
 /// costs 0.

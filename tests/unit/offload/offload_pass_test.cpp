@@ -305,8 +305,8 @@ TEST(OffloadMemory, CopiesFourBytesEachWayWhereTheGpuCasts) {
   EXPECT_EQ(wide, 2);
 }
 
-// The first layers' window holds 16-bit weights, gradients and F32 states on the GPU as without
-// offload; the other layers hold slots of weights, as many as the window.
+// The embedding and a window of the first layers' buckets are stepped on the GPU, the others on the
+// host.
 TEST(OffloadMemory, KeepsTheFirstWindowWhole) {
   const Job job = tiny_job(4);
   const auto host_steps = [&](std::int64_t window) {
@@ -316,8 +316,9 @@ TEST(OffloadMemory, KeepsTheFirstWindowWhole) {
     return count(plan, 0, [](const Instruction& i) { return i.kind == Kind::HostTask; });
   };
   const auto all = host_steps(0);
-  EXPECT_EQ(host_steps(1), all - 1);
-  EXPECT_EQ(host_steps(5), all - 5);
+  const auto one = host_steps(1);
+  EXPECT_LT(one, all - 1);
+  EXPECT_EQ(host_steps(5), one - 4);
   EXPECT_EQ(host_steps(1000), 0);
 }
 
