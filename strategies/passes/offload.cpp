@@ -283,6 +283,11 @@ Leaving choose_leaving(const Context& c) {
 namespace {
 
 using offloading::Context;
+using offloading::Trial;
+
+// Slots of weights beside a window that has no number of its own: one in use, one to leave, two on
+// their way.
+constexpr std::int64_t kPrefetching = 4;
 
 std::optional<Infeasible> refusal(const Plan& plan, const Layout& layout) {
   const OffloadSpec& s = layout.offload;
@@ -305,14 +310,16 @@ std::optional<Infeasible> refusal(const Plan& plan, const Layout& layout) {
   return std::nullopt;
 }
 
-bool rewrite(Context& c, bool* fits) {
+bool rewrite(Context& c, Trial* trial) {
   Program& p = c.target();
   std::erase_if(p.body, offloading::is_sync_or_memory);
   c.streams = offloading::add_streams(p, c.spec);
   offloading::move_activations(c);
   const offloading::Leaving leaving = offloading::choose_leaving(c);
   const auto weights = static_cast<std::int64_t>(leaving.weights.size());
-  if (fits != nullptr && leaving.weight_slots < std::min(c.spec.window, weights)) *fits = false;
+  const std::int64_t wanted = c.spec.slots > 0 ? c.spec.window : kPrefetching;
+  const bool windowed = trial != nullptr && c.spec.window > 0;
+  if (windowed && leaving.weight_slots < std::min(wanted, weights)) trial->fits = false;
   const bool on_host = c.spec.optimizer != OffloadPlace::Gpu && !c.spec.step_on_gpu;
   // Gradients that stay go down as soon as they are complete: nothing may read them later.
   offloading::gather_uses(
@@ -329,9 +336,34 @@ bool rewrite(Context& c, bool* fits) {
   return true;
 }
 
-// What `spec` says, on a plan that may be refused for its optimizer alone.
+// When the last stream of the body ends, with nothing from other ranks but collectives, which take
+// their time alone.
+double makespan(const Context& c) {
+  const Program& program = c.target();
+  std::vector<double> clock(program.streams.size(), 0.0);
+  std::map<std::uint32_t, double> events, by_call;
+  for (const Instruction& i : program.body) {
+    double& now = clock[i.stream];
+    if (i.kind == Kind::Record) {
+      events[i.event] = now;
+    } else if (i.kind == Kind::Wait) {
+      const auto recorded = events.find(i.event);
+      if (recorded != events.end()) now = std::max(now, recorded->second);
+    } else if (is_task(i.kind)) {
+      const auto [found, added] = by_call.try_emplace(i.call, 0.0);
+      if (added) found->second = offloading::duration(c, i).value;
+      now += found->second;
+    }
+  }
+  return clock.empty() ? 0.0 : *std::max_element(clock.begin(), clock.end());
+}
+
+}  // namespace
+
+namespace offloading {
+
 Outcome<Plan> moved(Plan plan, const OffloadSpec& spec, const CostModel* costs,
-                    const Topology* topology, bool* fits = nullptr) {
+                    const Topology* topology, Trial* trial) {
   PlanBuilder builder(std::move(plan));
   const ArenaId host = builder.arena({.name = "host"});
   ArenaId nvme{};
@@ -350,76 +382,35 @@ Outcome<Plan> moved(Plan plan, const OffloadSpec& spec, const CostModel* costs,
       if (builder.plan().ranks[r].program == c.program) c.rank = RankId(r);
     }
     if (!c.rank.valid()) continue;
-    if (!rewrite(c, fits)) {
+    if (!rewrite(c, trial)) {
       return Infeasible{.reason = "not lowered yet: other optimizers than Adam on the host",
                         .fix = "set job.optimizer to adam"};
     }
-    if (fits != nullptr && offloading::free_bytes(c, {}) < 0) *fits = false;
+    if (trial == nullptr || costs == nullptr || topology == nullptr) continue;
+    trial->fits = trial->fits && free_bytes(c, {}) >= 0;
+    trial->seconds = std::max(trial->seconds, makespan(c));
   }
   return std::move(builder).take();
 }
 
-// The largest window that fits beside as many slots, else none.
-Outcome<Plan> moved_with_window(const Plan& plan, OffloadSpec spec, const CostModel* costs,
-                                const Topology* topology) {
-  std::optional<Outcome<Plan>> best;
-  std::int64_t low = 0, high = spec.window;
-  while (low < high) {
-    spec.window = (low + high + 1) / 2;
-    bool fits = true;
-    Outcome<Plan> tried = moved(plan, spec, costs, topology, &fits);
-    if (fits) best = std::move(tried);
-    (fits ? low : high) = fits ? spec.window : spec.window - 1;
-  }
-  spec.window = 0;
-  return best ? *std::move(best) : moved(plan, spec, costs, topology);
-}
-
-// The least share of the states, in eighths, whose leaving makes the rest fit; where not even all
-// suffice, gradients and weights leave too.
-Outcome<Plan> moved_as_needed(const Plan& plan, OffloadSpec spec, const CostModel* costs,
-                              const Topology* topology) {
-  constexpr int kParts = 8;
-  OffloadSpec states = spec;
-  states.params = states.gradients = OffloadPlace::Gpu;
-  states.params_auto = false;
-  spec.optimizer_share = 1;
-  if (costs == nullptr || topology == nullptr) return moved(plan, spec, costs, topology);
-  std::optional<Plan> best;
-  int low = 0, high = kParts + 1;  // the least that fits lies in [low, high]; more than all: none
-  while (low < high) {
-    const int parts = (low + high) / 2;
-    states.optimizer_share = static_cast<double>(parts) / kParts;
-    if (parts == 0) states.optimizer = OffloadPlace::Gpu;
-    bool fits = true;
-    Outcome<Plan> tried = moved(plan, states, costs, topology, &fits);
-    if (auto* refused = std::get_if<Infeasible>(&tried)) return *std::move(refused);
-    states.optimizer = spec.optimizer;
-    if (fits) {
-      const bool leaves = parts > 0 || spec.activations != OffloadPlace::Gpu;
-      best = leaves ? std::move(std::get<Plan>(tried)) : plan;
-      high = parts;
-    } else {
-      low = parts + 1;
-    }
-  }
-  if (best) return *std::move(best);
-  return moved(plan, spec, costs, topology);
-}
-
-}  // namespace
+}  // namespace offloading
 
 Outcome<Plan> offload(Plan plan, const Layout& layout, const CostModel* costs,
                       const Topology* topology) {
-  if (!layout.offload.enabled) return plan;
+  const OffloadSpec& spec = layout.offload;
+  if (!spec.enabled) return plan;
   if (auto refused = refusal(plan, layout)) return *std::move(refused);
-  if (layout.offload.optimizer_share < 0) {
-    return moved_as_needed(plan, layout.offload, costs, topology);
+  const bool chooses = costs != nullptr && topology != nullptr;
+  if (spec.optimizer_share < 0) {
+    if (chooses) return offloading::moved_as_needed(plan, spec, *costs, *topology);
+    OffloadSpec all = spec;
+    all.optimizer_share = 1;
+    return offloading::moved(std::move(plan), all, costs, topology, nullptr);
   }
-  if (layout.offload.window > 0 && costs != nullptr && topology != nullptr) {
-    return moved_with_window(plan, layout.offload, costs, topology);
+  if (spec.window > 0 && chooses) {
+    return offloading::moved_with_window(plan, spec, *costs, *topology);
   }
-  return moved(std::move(plan), layout.offload, costs, topology);
+  return offloading::moved(std::move(plan), spec, costs, topology, nullptr);
 }
 
 }  // namespace gputwin

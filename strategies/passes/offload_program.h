@@ -77,6 +77,29 @@ void move_activations(const Context& c);
 void add_swaps(const Context& c, const std::vector<BufferId>& objects, std::int32_t slots,
                OffloadPlace home, const std::string& what);
 
+/// Of one instruction by itself, and of one copy while all GPUs below a switch or all ranks of a
+/// drive's node copy: a share of the uplink or the drive.
+Seconds duration(const Context& c, const Instruction& i);
+Seconds shared_copy_time(const Context& c, CopyKind kind, Bytes bytes);
+
+/// What came of an attempt: memory suffices, and the time of the slowest program by itself.
+struct Trial {
+  bool fits = true;
+  double seconds = 0;
+};
+/// The plan with what `spec` says, its window and share taken as they stand.
+Outcome<Plan> moved(Plan plan, const OffloadSpec& spec, const CostModel* costs,
+                    const Topology* topology, Trial* trial);
+
+/// The largest window up to that of `spec` which fits beside as many slots, else none.
+Outcome<Plan> moved_with_window(const Plan& plan, OffloadSpec spec, const CostModel& costs,
+                                const Topology& topology);
+/// Of what fits the fastest, each program by itself: a share of the
+/// states, with gradients on the GPU or not; all of the states, with a window of the first layers
+/// whole and the other weights in slots, or all weights in slots.
+Outcome<Plan> moved_as_needed(const Plan& plan, const OffloadSpec& spec, const CostModel& costs,
+                              const Topology& topology);
+
 /// Start of every instruction of the body if nothing stalls, in seconds; one more for the end.
 std::vector<double> timeline(const Context& c);
 

@@ -25,25 +25,6 @@ bool overwrites(const Call& call, const View& v, const Plan& plan) {
   return kind && v.bytes() == plan.buffers[v.buffer.value].bytes;
 }
 
-Seconds duration(const Context& c, const Instruction& i) {
-  const Call& call = c.call(i);
-  if (c.costs == nullptr) return Seconds(1e-6);
-  const Rank& rank = c.plan().ranks[c.rank.value];
-  if (i.kind == Kind::Kernel) {
-    return c.costs
-        ->kernel(call.op, bytes_of(call.reads), bytes_of(call.writes),
-                 c.topology->device_kind(rank.gpu))
-        .time;
-  }
-  if (i.kind != Kind::Collective || rank.slots[call.op.slot.value] == SlotId::kNone) return {};
-  std::vector<GpuId> gpus;
-  for (const RankId m : c.plan().communicators[rank.slots[call.op.slot.value]].members) {
-    gpus.push_back(c.plan().ranks[m.value].gpu);
-  }
-  const Bytes bytes = std::max(bytes_of(call.reads), bytes_of(call.writes));
-  return closed_form(c.costs->collective(call.op.kind, bytes, gpus), gpus, *c.topology);
-}
-
 // Collectives that kernels wait for at once.
 bool blocks(const Context& c, const Instruction& i) {
   if (i.kind != Kind::Collective) return false;
@@ -109,24 +90,12 @@ class Swaps {
     }
   }
 
-  // All ranks of a node use its drives at once.
   Seconds drive_time(CopyKind kind, BufferId b) const {
-    if (!on_nvme_ || c_.costs == nullptr) return {};
-    const GpuId gpu = c_.plan().ranks[c_.rank.value].gpu;
-    const Bytes bytes = c_.plan().buffers[b.value].bytes;
-    return c_.costs->copy(kind, bytes, c_.spec.pinned, gpu).time *
-           static_cast<double>(c_.ranks_on_node());
+    return on_nvme_ && c_.costs != nullptr ? copy_time(kind, b) : Seconds();
   }
-
-  // Of a switch's uplink a share, as if all GPUs below it copied at once.
   Seconds copy_time(CopyKind kind, BufferId b) const {
     if (c_.costs == nullptr) return Seconds(1e-6);
-    const GpuId gpu = c_.plan().ranks[c_.rank.value].gpu;
-    const Bytes bytes = c_.plan().buffers[b.value].bytes;
-    const Seconds alone = c_.costs->copy(kind, bytes, c_.spec.pinned, gpu).time;
-    const PcieTree& pcie = c_.topology->node_type(gpu).pcie;
-    const double uplink = pcie.switch_uplink.value * pcie.efficiency / pcie.gpus_per_switch;
-    return std::max(alone, uplink > 0 ? bytes / BytesPerSecond(uplink) : Seconds());
+    return shared_copy_time(c_, kind, c_.plan().buffers[b.value].bytes);
   }
 
   void add(std::uint32_t i, std::int32_t object, bool reads, bool writes,
@@ -317,6 +286,37 @@ class Swaps {
 };
 
 }  // namespace
+
+Seconds duration(const Context& c, const Instruction& i) {
+  const Call& call = c.call(i);
+  if (c.costs == nullptr) return Seconds(1e-6);
+  const Rank& rank = c.plan().ranks[c.rank.value];
+  if (i.kind == Kind::Copy) return shared_copy_time(c, call.op.copy, bytes_of(call.reads));
+  if (i.kind == Kind::Kernel || i.kind == Kind::HostTask) {
+    return c.costs
+        ->kernel(call.op, bytes_of(call.reads), bytes_of(call.writes),
+                 c.topology->device_kind(rank.gpu))
+        .time;
+  }
+  if (i.kind != Kind::Collective || rank.slots[call.op.slot.value] == SlotId::kNone) return {};
+  std::vector<GpuId> gpus;
+  for (const RankId m : c.plan().communicators[rank.slots[call.op.slot.value]].members) {
+    gpus.push_back(c.plan().ranks[m.value].gpu);
+  }
+  const Bytes bytes = std::max(bytes_of(call.reads), bytes_of(call.writes));
+  return closed_form(c.costs->collective(call.op.kind, bytes, gpus), gpus, *c.topology);
+}
+
+Seconds shared_copy_time(const Context& c, CopyKind kind, Bytes bytes) {
+  const GpuId gpu = c.plan().ranks[c.rank.value].gpu;
+  const Seconds alone = c.costs->copy(kind, bytes, c.spec.pinned, gpu).time;
+  if (kind == CopyKind::NvmeToHost || kind == CopyKind::HostToNvme) {
+    return alone * static_cast<double>(c.ranks_on_node());
+  }
+  const PcieTree& pcie = c.topology->node_type(gpu).pcie;
+  const double uplink = pcie.switch_uplink.value * pcie.efficiency / pcie.gpus_per_switch;
+  return std::max(alone, uplink > 0 ? bytes / BytesPerSecond(uplink) : Seconds());
+}
 
 std::vector<double> timeline(const Context& c) {
   const std::vector<Instruction>& body = c.target().body;
