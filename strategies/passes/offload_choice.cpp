@@ -104,11 +104,14 @@ Outcome<Plan> moved_as_needed(const Plan& plan, const OffloadSpec& spec, const C
     for (int i = last; i > found->first; --i) consider(choice.attempt(spec_of(i)));
     consider(std::move(found->second));
   };
-  constexpr int kDoublings = 8;  // windows of 256, 128 ... 1 buckets
-  const auto window = [&](int halvings) {
-    return all_of(spec, std::int64_t{1} << (kDoublings - halvings));
-  };
-  consider_from(choice.least(0, kDoublings, window), kDoublings, window);
+  constexpr int kMost = 256;  // buckets of a window
+  const auto window = [&](int fewer) { return all_of(spec, kMost - fewer); };
+  if (Found found = choice.least(0, kMost - 1, window)) {
+    for (int size = (kMost - found->first) / 2; size > 0; size /= 2) {
+      consider(choice.attempt(window(kMost - size)));
+    }
+    consider(std::move(found->second));
+  }
   const auto no_gradients = [&](int parts) { return states_alone(spec, OffloadPlace::Cpu, parts); };
   consider_from(choice.least(1, kParts, no_gradients), kParts, no_gradients);
   consider_from(std::move(states), kParts, alone);
