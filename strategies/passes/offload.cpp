@@ -336,12 +336,28 @@ bool rewrite(Context& c, Trial* trial) {
   return true;
 }
 
-// When the last stream of the body ends, with nothing from other ranks but collectives, which take
-// their time alone.
+// Messages of this collective share the links of copies.
+bool over_pcie(const Context& c, const Instruction& i) {
+  if (i.kind != Kind::Collective) return false;
+  const Rank& rank = c.plan().ranks[c.rank.value];
+  const std::uint32_t group = rank.slots[c.call(i).op.slot.value];
+  if (group == SlotId::kNone) return false;
+  const std::vector<RankId>& members = c.plan().communicators[group].members;
+  return std::any_of(members.begin(), members.end(), [&](RankId m) {
+    return c.topology->path(rank.gpu, c.plan().ranks[m.value].gpu) == PathKind::Pcie;
+  });
+}
+
+// When the last stream of the body ends, with nothing from other ranks but collectives. Copies and
+// what else goes over PCIe take turns on it where there is such.
 double makespan(const Context& c) {
   const Program& program = c.target();
   std::vector<double> clock(program.streams.size(), 0.0);
   std::map<std::uint32_t, double> events, by_call;
+  std::map<std::uint32_t, bool> shares;
+  const bool shared = std::any_of(program.body.begin(), program.body.end(),
+                                  [&](const Instruction& i) { return over_pcie(c, i); });
+  double link = 0;
   for (const Instruction& i : program.body) {
     double& now = clock[i.stream];
     if (i.kind == Kind::Record) {
@@ -351,8 +367,14 @@ double makespan(const Context& c) {
       if (recorded != events.end()) now = std::max(now, recorded->second);
     } else if (is_task(i.kind)) {
       const auto [found, added] = by_call.try_emplace(i.call, 0.0);
-      if (added) found->second = offloading::duration(c, i).value;
+      if (added) {
+        found->second = offloading::duration(c, i).value;
+        shares[i.call] = shared && (i.kind == Kind::Copy || over_pcie(c, i));
+      }
+      const bool on_link = shares[i.call];
+      if (on_link) now = std::max(now, link);
       now += found->second;
+      if (on_link) link = now;
     }
   }
   return clock.empty() ? 0.0 : *std::max_element(clock.begin(), clock.end());
@@ -389,6 +411,7 @@ Outcome<Plan> moved(Plan plan, const OffloadSpec& spec, const CostModel* costs,
     if (trial == nullptr || costs == nullptr || topology == nullptr) continue;
     trial->fits = trial->fits && free_bytes(c, {}) >= 0;
     trial->seconds = std::max(trial->seconds, makespan(c));
+    trial->compute = std::max(trial->compute, timeline(c).back());
   }
   return std::move(builder).take();
 }

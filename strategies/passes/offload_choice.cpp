@@ -27,6 +27,17 @@ class Choice {
     return {std::move(plan), trial};
   }
 
+  /// Steps of Adam of the program with most of them.
+  int steps() const {
+    std::ptrdiff_t most = 0;
+    for (const Program& p : plan_.programs) {
+      most = std::max(most, std::count_if(p.body.begin(), p.body.end(), [&](const Instruction& i) {
+                        return i.kind == Kind::Kernel && plan_.call(i).op.kind == OpKind::AdamStep;
+                      }));
+    }
+    return static_cast<int>(most);
+  }
+
   /// The first of `low` to `high` that fits, if what follows what fits does.
   std::optional<std::pair<int, Attempt>> least(int low, int high,
                                                const std::function<OffloadSpec(int)>& spec) const {
@@ -92,29 +103,36 @@ Outcome<Plan> moved_as_needed(const Plan& plan, const OffloadSpec& spec, const C
   const bool all_fits = states && states->first == 0;
   if (all_fits && spec.activations == OffloadPlace::Gpu) return plan;
   if (all_fits) return std::move(states->second.plan);
+  // Hardly anything is left to gain.
+  constexpr double kNear = 1.01;
+  const auto hidden = [](const Trial& t) { return t.fits && t.seconds <= kNear * t.compute; };
+  if (states && hidden(states->second.trial)) return std::move(states->second.plan);
   Choice::Attempt best = choice.attempt(all_of(spec, 0));
   if (std::holds_alternative<Infeasible>(best.plan)) return std::move(best.plan);
   const auto consider = [&](Choice::Attempt tried) {
     const bool faster = tried.trial.seconds <= best.trial.seconds;
     if (tried.trial.fits && (!best.trial.fits || faster)) best = std::move(tried);
   };
-  // What fits, and all that leaves more: an idle host steps under the backward pass.
-  const auto consider_from = [&](Found found, int last, auto spec_of) {
+  // What fits, and what leaves more: an idle host steps under the backward pass.
+  const auto consider_from = [&](Found found, auto spec_of) {
     if (!found) return;
-    for (int i = last; i > found->first; --i) consider(choice.attempt(spec_of(i)));
+    const int least = found->first, half = (least + kParts) / 2;
+    if (least < kParts) consider(choice.attempt(spec_of(kParts)));
+    if (half > least) consider(choice.attempt(spec_of(half)));
     consider(std::move(found->second));
   };
-  constexpr int kMost = 256;  // buckets of a window
-  const auto window = [&](int fewer) { return all_of(spec, kMost - fewer); };
-  if (Found found = choice.least(0, kMost - 1, window)) {
-    for (int size = (kMost - found->first) / 2; size > 0; size /= 2) {
-      consider(choice.attempt(window(kMost - size)));
+  const int most = choice.steps();
+  const auto window = [&](int fewer) { return all_of(spec, most - fewer); };
+  if (Found found = choice.least(0, most - 1, window)) {
+    const int size = most - found->first;
+    for (const int part : {4, 2}) {
+      if (size >= part) consider(choice.attempt(window(most - size / part)));
     }
     consider(std::move(found->second));
   }
   const auto no_gradients = [&](int parts) { return states_alone(spec, OffloadPlace::Cpu, parts); };
-  consider_from(choice.least(1, kParts, no_gradients), kParts, no_gradients);
-  consider_from(std::move(states), kParts, alone);
+  consider_from(choice.least(1, kParts, no_gradients), no_gradients);
+  consider_from(std::move(states), alone);
   return std::move(best.plan);
 }
 

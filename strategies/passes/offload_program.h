@@ -85,7 +85,7 @@ Seconds shared_copy_time(const Context& c, CopyKind kind, Bytes bytes);
 /// What came of an attempt: memory suffices, and the time of the slowest program by itself.
 struct Trial {
   bool fits = true;
-  double seconds = 0;
+  double seconds = 0, compute = 0;  // of them computing
 };
 /// The plan with what `spec` says, its window and share taken as they stand.
 Outcome<Plan> moved(Plan plan, const OffloadSpec& spec, const CostModel* costs,
