@@ -103,12 +103,13 @@ Outcome<Plan> moved_as_needed(const Plan& plan, const OffloadSpec& spec, const C
   const bool all_fits = states && states->first == 0;
   if (all_fits && spec.activations == OffloadPlace::Gpu) return plan;
   if (all_fits) return std::move(states->second.plan);
-  // Hardly anything is left to gain.
-  constexpr double kNear = 1.01;
-  const auto hidden = [](const Trial& t) { return t.fits && t.seconds <= kNear * t.compute; };
-  if (states && hidden(states->second.trial)) return std::move(states->second.plan);
   Choice::Attempt best = choice.attempt(all_of(spec, 0));
   if (std::holds_alternative<Infeasible>(best.plan)) return std::move(best.plan);
+  // Of what computes without any step hardly anything is left to gain.
+  constexpr double kNear = 1.01;
+  if (states && states->second.trial.seconds <= kNear * best.trial.compute) {
+    return std::move(states->second.plan);
+  }
   const auto consider = [&](Choice::Attempt tried) {
     const bool faster = tried.trial.seconds <= best.trial.seconds;
     if (tried.trial.fits && (!best.trial.fits || faster)) best = std::move(tried);
