@@ -77,10 +77,10 @@ void move_activations(const Context& c);
 void add_swaps(const Context& c, const std::vector<BufferId>& objects, std::int32_t slots,
                OffloadPlace home, const std::string& what);
 
-/// Of one instruction by itself, and of one copy while all GPUs below a switch or all ranks of a
-/// drive's node copy: a share of the uplink or the drive.
+/// Of one instruction by itself, and of one copy while `ranks` GPUs, at most those below a switch,
+/// or all ranks of a drive's node copy: a share of the uplink or the drive.
 Seconds duration(const Context& c, const Instruction& i);
-Seconds shared_copy_time(const Context& c, CopyKind kind, Bytes bytes);
+Seconds shared_copy_time(const Context& c, CopyKind kind, Bytes bytes, std::int64_t ranks);
 
 /// What came of an attempt: memory suffices, and the time of the slowest program by itself.
 struct Trial {

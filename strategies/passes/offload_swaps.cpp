@@ -95,7 +95,8 @@ class Swaps {
   }
   Seconds copy_time(CopyKind kind, BufferId b) const {
     if (c_.costs == nullptr) return Seconds(1e-6);
-    return shared_copy_time(c_, kind, c_.plan().buffers[b.value].bytes);
+    constexpr std::int64_t kAll = 1 << 20;
+    return shared_copy_time(c_, kind, c_.plan().buffers[b.value].bytes, kAll);
   }
 
   void add(std::uint32_t i, std::int32_t object, bool reads, bool writes,
@@ -291,7 +292,9 @@ Seconds duration(const Context& c, const Instruction& i) {
   const Call& call = c.call(i);
   if (c.costs == nullptr) return Seconds(1e-6);
   const Rank& rank = c.plan().ranks[c.rank.value];
-  if (i.kind == Kind::Copy) return shared_copy_time(c, call.op.copy, bytes_of(call.reads));
+  if (i.kind == Kind::Copy) {
+    return shared_copy_time(c, call.op.copy, bytes_of(call.reads), c.ranks_on_node());
+  }
   if (i.kind == Kind::Kernel || i.kind == Kind::HostTask) {
     return c.costs
         ->kernel(call.op, bytes_of(call.reads), bytes_of(call.writes),
@@ -307,14 +310,16 @@ Seconds duration(const Context& c, const Instruction& i) {
   return closed_form(c.costs->collective(call.op.kind, bytes, gpus), gpus, *c.topology);
 }
 
-Seconds shared_copy_time(const Context& c, CopyKind kind, Bytes bytes) {
+Seconds shared_copy_time(const Context& c, CopyKind kind, Bytes bytes, std::int64_t ranks) {
+  const auto sharers = static_cast<double>(std::min<std::int64_t>(
+      ranks, c.topology->node_type(c.plan().ranks[c.rank.value].gpu).pcie.gpus_per_switch));
   const GpuId gpu = c.plan().ranks[c.rank.value].gpu;
   const Seconds alone = c.costs->copy(kind, bytes, c.spec.pinned, gpu).time;
   if (kind == CopyKind::NvmeToHost || kind == CopyKind::HostToNvme) {
     return alone * static_cast<double>(c.ranks_on_node());
   }
   const PcieTree& pcie = c.topology->node_type(gpu).pcie;
-  const double uplink = pcie.switch_uplink.value * pcie.efficiency / pcie.gpus_per_switch;
+  const double uplink = pcie.switch_uplink.value * pcie.efficiency / sharers;
   return std::max(alone, uplink > 0 ? bytes / BytesPerSecond(uplink) : Seconds());
 }
 
