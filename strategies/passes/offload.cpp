@@ -410,6 +410,11 @@ Outcome<Plan> moved(Plan plan, const OffloadSpec& spec, const CostModel* costs,
     }
     if (trial == nullptr || costs == nullptr || topology == nullptr) continue;
     trial->fits = trial->fits && free_bytes(c, {}) >= 0;
+    constexpr Bytes kBlock(512);
+    const Bytes peak = memory_profile(c.plan(), c.target(), c.host, kBlock).peak;
+    const Bytes has = topology->node_type(c.plan().ranks[c.rank.value].gpu).host.memory;
+    const std::int64_t lacks = peak.value * c.ranks_on_node() - has.value;
+    if (has.value > 0) trial->host_short = std::max(trial->host_short, lacks);
     trial->seconds = std::max(trial->seconds, makespan(c));
     trial->compute = std::max(trial->compute, timeline(c).back());
   }

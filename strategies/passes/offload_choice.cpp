@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "strategies/passes/offload_program.h"
@@ -107,12 +108,13 @@ Outcome<Plan> moved_as_needed(const Plan& plan, const OffloadSpec& spec, const C
   if (std::holds_alternative<Infeasible>(best.plan)) return std::move(best.plan);
   // Of what computes without any step hardly anything is left to gain.
   constexpr double kNear = 1.01;
-  if (states && states->second.trial.seconds <= kNear * best.trial.compute) {
+  if (states && states->second.trial.host_short == 0 &&
+      states->second.trial.seconds <= kNear * best.trial.compute) {
     return std::move(states->second.plan);
   }
   const auto consider = [&](Choice::Attempt tried) {
-    const bool faster = tried.trial.seconds <= best.trial.seconds;
-    if (tried.trial.fits && (!best.trial.fits || faster)) best = std::move(tried);
+    const auto cost = [](const Trial& t) { return std::tuple(!t.fits, t.host_short, t.seconds); };
+    if (tried.trial.fits && cost(tried.trial) <= cost(best.trial)) best = std::move(tried);
   };
   // What fits, and what leaves more: an idle host steps under the backward pass.
   const auto consider_from = [&](Found found, auto spec_of) {

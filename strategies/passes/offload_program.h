@@ -82,10 +82,12 @@ void add_swaps(const Context& c, const std::vector<BufferId>& objects, std::int3
 Seconds duration(const Context& c, const Instruction& i);
 Seconds shared_copy_time(const Context& c, CopyKind kind, Bytes bytes, std::int64_t ranks);
 
-/// What came of an attempt: memory suffices, and the time of the slowest program by itself.
+/// What came of an attempt: the GPU's memory suffices, and the time of the slowest program by
+/// itself.
 struct Trial {
   bool fits = true;
   double seconds = 0, compute = 0;  // of them computing
+  std::int64_t host_short = 0;      // bytes that a node's host lacks
 };
 /// The plan with what `spec` says, its window and share taken as they stand.
 Outcome<Plan> moved(Plan plan, const OffloadSpec& spec, const CostModel* costs,

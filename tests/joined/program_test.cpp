@@ -147,7 +147,7 @@ TEST(Program, SaysWhatHelpsAHostThatIsTooSmall) {
       "--set cluster.groups.0.type.host.memory_GiB=64");
   EXPECT_EQ(output.exit_code, 3) << output.text;
   EXPECT_THAT(output.text, HasSubstr("GiB of host memory and has 64.0 GiB"));
-  EXPECT_THAT(output.text, HasSubstr("4 GPUs instead of 1: "));
+  EXPECT_THAT(output.text, HasSubstr("2 GPUs instead of 1: "));
 }
 
 // 1.3B with its states on a host of 8 GiB, which 12 bytes a parameter overfill: 16 bytes a
