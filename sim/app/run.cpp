@@ -295,6 +295,16 @@ void add_interval(const RunRequest& request, const HardwareModel& costs, const C
   result.extrapolated = interval.extrapolated;
 }
 
+/// Changes a layout that cannot be lowered by one key so that it can. Returns what was done; empty:
+/// nothing.
+std::string make_legal(Scenario& scenario, const HardwareModel& costs) {
+  std::optional<LayoutChange> change = legal_change(scenario, costs);
+  if (!change) return "";
+  const Outcome<Plan> refused = plan_of(scenario, scenario.layout, costs);
+  scenario.layout = std::move(change->layout);
+  return fmt::format("changed to fit: {} ({})", change->what, std::get<Infeasible>(refused).reason);
+}
+
 /// Changes a scenario that is short of memory so that it fits, and prepares it again. Returns what
 /// was done; empty: nothing.
 std::string fit(Scenario& scenario, const HardwareModel& costs, const Topology& topology,
@@ -320,6 +330,7 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   const AblatedCosts ablated(costs, what_if.without);
   const CostModel& priced =
       what_if.without.empty() ? static_cast<const CostModel&>(costs) : ablated;
+  const std::string legal = request.fit ? make_legal(scenario, costs) : "";
   std::optional<PassFigures> passes;
   if (has_passes(scenario.layout)) {
     auto compared = compare_passes(scenario, request, costs, priced, topology);
@@ -330,8 +341,11 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   }
   Outcome<PreparedRun> outcome = prepare(scenario, costs, topology);
   const std::string fitted = request.fit ? fit(scenario, costs, topology, outcome) : "";
-  if (!fitted.empty() && request.on_fit) request.on_fit(scenario.layout);
-  if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
+  if (!(legal + fitted).empty() && request.on_fit) request.on_fit(scenario.layout);
+  if (auto* infeasible = std::get_if<Infeasible>(&outcome)) {
+    if (!legal.empty()) infeasible->reason = legal + ", and still " + infeasible->reason;
+    return std::move(*infeasible);
+  }
   PreparedRun& prepared = std::get<PreparedRun>(outcome);
 
   make_free(prepared.plan, what_if.without);
@@ -367,9 +381,14 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   add_rates(scenario, costs, topology, prepared.plan, result);
   add_interval(request, costs, priced, topology, prepared.plan, result);
   result.warnings = std::move(prepared.warnings);
-  if (!fitted.empty()) result.warnings.push_back(fitted);
+  for (const std::string& change : {legal, fitted}) {
+    if (!change.empty()) result.warnings.push_back(change);
+  }
   result.offload = offload_figures(prepared.plan, result.execution, costs, topology);
   for (std::string& line : offload_lines(result.offload, result.execution.iteration)) {
+    result.warnings.push_back(std::move(line));
+  }
+  for (std::string& line : unmoved_lines(prepared.plan, scenario.layout.offload)) {
     result.warnings.push_back(std::move(line));
   }
   add_warnings(costs, result);

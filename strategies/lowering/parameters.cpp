@@ -1,6 +1,7 @@
 #include "strategies/lowering/parameters.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "strategies/lowering/stack_kernels.h"
 #include "strategies/offload/bucketing.h"
@@ -239,7 +240,11 @@ void StageParameters::by_size(const std::vector<std::vector<TensorSpec>>& tensor
   // Linear weights may be stored in 8 bits, the rest is not; experts have replicas of their own.
   std::array<Open, 4> by_format;
   const bool offloaded = layout_.offload.enabled;
-  const std::int64_t limit = offloaded ? offload_bucket(tensors) : bucket_elements_;
+  // A window moves over layers.
+  const bool by_layer = layout_.offload.window > 0 && layout_.offload.bucket_elements == 0;
+  const std::int64_t limit = by_layer    ? std::numeric_limits<std::int64_t>::max()
+                             : offloaded ? offload_bucket(tensors)
+                                         : bucket_elements_;
   // The last micro-batch's backward takes the chunks from last to first.
   for (std::size_t v = tensors.size(); v-- > 0;) {
     const auto chunk = static_cast<std::int32_t>(v);
@@ -251,7 +256,10 @@ void StageParameters::by_size(const std::vector<std::vector<TensorSpec>>& tensor
         continue;
       }
       Open& open = by_format[(bits(dtype_of(t)) < 16 ? 1U : 0U) + (is_expert(t.role) ? 2U : 0U)];
-      if (offloaded && t.elements() > limit) {  // slots of memory are not made for it
+      const bool next_layer =
+          by_layer && !open.tensors.empty() && open.tensors.back().layer != t.layer;
+      // Slots of memory are not made for what is larger.
+      if (next_layer || (offloaded && t.elements() > limit)) {
         close(open.tensors, chunk);
         open.elements = 0;
       }

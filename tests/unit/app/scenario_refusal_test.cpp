@@ -147,6 +147,38 @@ TEST(Refusal, SaysWhatContextParallelismNeeds) {
   EXPECT_THAT(ring.fix, HasSubstr("cp_comm to all-gather"));
 }
 
+// Shares below 0, above 1 and, where nothing would be left, at the end of their range. -0.5 was
+// taken for "as little as memory asks for", which -1 stands for.
+TEST(Refusal, TakesSharesThatMeanSomething) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"({"offload": {"optimizer_share": -0.5}})", "/offload/optimizer_share"},
+      {R"({"offload": {"optimizer_share": -2}})", "/offload/optimizer_share"},
+      {R"({"offload": {"optimizer_share": 1.01}})", "/offload/optimizer_share"},
+      {R"({"offload": {"reserve": -0.1}})", "/offload/reserve"},
+      {R"({"offload": {"reserve": 1}})", "/offload/reserve"},
+      {R"({"compress": {"max_error": -0.1}})", "/compress/max_error"},
+      {R"({"compress": {"max_error": 1.5}})", "/compress/max_error"},
+      {R"({"compress": {"activations": {"codec": "topk", "keep": 0}}})",
+       "/compress/activations/keep"},
+      {R"({"compress": {"dp_gradients": {"codec": "topk", "keep": -0.1}}})",
+       "/compress/dp_gradients/keep"},
+      {R"({"compress": {"gradients": {"codec": "topk", "keep": 1.1}}})",
+       "/compress/gradients/keep"},
+      // A setting that the codec does not have was dropped, or changed another codec's bits.
+      {R"({"compress": {"activations": {"codec": "int8", "keep": 0.5}}})",
+       "/compress/activations/keep"},
+      {R"({"compress": {"pp_gradients": {"codec": "int4", "bits": 2}}})",
+       "/compress/pp_gradients/bits"},
+      {R"({"compress": {"dp_gradients": {"codec": "pwq", "rank": 4}}})",
+       "/compress/dp_gradients/rank"}};
+  for (const auto& [pass, pointer] : wrong) {
+    const std::string passes = std::string(R"({"passes": [)") + pass + "]}";
+    EXPECT_EQ(refusal(passes.c_str()).pointer, "/passes/0" + std::string(pointer)) << pass;
+  }
+  const InputError share = refusal(R"({"passes": [{"offload": {"optimizer_share": -0.5}}]})");
+  EXPECT_THAT(share.fix, HasSubstr("-1"));
+}
+
 TEST(Refusal, TakesEachPassOnceAndKnownCodecs) {
   const InputError twice = refusal(R"({"passes": [{"overlap": {}}, {"overlap": {}}]})");
   EXPECT_EQ(twice.pointer, "/passes/1/overlap");
