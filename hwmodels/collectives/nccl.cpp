@@ -93,6 +93,7 @@ double ring_bytes(OpKind kind, double bytes, double n) {
     case OpKind::ActivationBackward:
     case OpKind::BiasDropoutAdd:
     case OpKind::BiasGrad:
+    case OpKind::ExpertBias:
     case OpKind::DropoutBackward:
     case OpKind::Rope:
     case OpKind::EmbeddingForward:

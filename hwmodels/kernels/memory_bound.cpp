@@ -19,6 +19,12 @@ constexpr std::int64_t kCpuAdamBytes = 28;
 // Times a codec reads its input. To find the k largest of a token: maximum, three rounds of a radix
 // select, compaction, packing (4 to 8 are usual: assumed); to quantise alone: range, then pack.
 constexpr std::int64_t kSelectPasses = 6, kScalePasses = 2;
+// Passes over the rows of experts in F32 besides those in their own format, for each expert and in
+// torch operators (op.h, note 21). Forward: weighed bias written, read; sum written, read, copied,
+// read. Backward: gradient widened, read; products for bias and for weights written and read, of
+// the gradient read again; the gradient of the rows cast back.
+constexpr std::int64_t kBiasWide = 6, kBiasNarrow = 2;
+constexpr std::int64_t kBiasGradWide = 8, kBiasGradNarrow = 4;
 constexpr std::int64_t kLambPasses = 5;  // update written; weight and update read twice
 
 Bytes bytes_of(std::int64_t elements, DType dtype) {
@@ -62,6 +68,7 @@ Access access_of(OpKind kind) {
     case OpKind::ActivationBackward:
     case OpKind::AttentionMerge:
     case OpKind::BiasDropoutAdd:
+    case OpKind::ExpertBias:
     case OpKind::DropoutBackward:
     case OpKind::Rope:
     case OpKind::MlaRope:
@@ -153,6 +160,10 @@ Bytes moved_bytes(const Op& op, Bytes read, Bytes written) {
   if (op.kind == OpKind::BiasDropoutAdd || op.kind == OpKind::DropoutBackward) {
     return read + written + mask_bytes(op, rows_times_width);
   }
+  if (op.kind == OpKind::ExpertBias) {
+    return bytes_of(rows_times_width * (op.inverse ? kBiasGradWide : kBiasWide), DType::F32) +
+           bytes_of(rows_times_width * (op.inverse ? kBiasGradNarrow : kBiasNarrow), op.dtype);
+  }
   if (op.kind == OpKind::AttentionMerge) return read + written + written;
   if (op.kind == OpKind::Encode) {
     const auto kind = static_cast<CodecKind>(d[4]);
@@ -180,8 +191,9 @@ Bytes moved_bytes(const Op& op, Bytes read, Bytes written) {
 Cost memory_bound_cost(const Device& device, const Op& op, Bytes read, Bytes written) {
   const double efficiency = efficiency_of(device.memory_bound, access_of(op.kind));
   Cost cost = streaming_cost(device, moved_bytes(op, read, written), efficiency);
-  if (op.kind == OpKind::Orthonormalise) {
-    // Kernels on a column wait for those before, so their start-ups do not hide one another.
+  if (op.kind == OpKind::Orthonormalise || op.kind == OpKind::ExpertBias) {
+    // Kernels on a column, or on an expert's rows, wait for those before, so their start-ups do not
+    // hide one another.
     const Seconds more = device.memory_bound.start_up * (op.launches - 1);
     cost.time = cost.time + more;
     cost.terms[static_cast<std::size_t>(Term::StartUp)] = device.memory_bound.start_up + more;

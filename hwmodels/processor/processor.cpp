@@ -210,6 +210,7 @@ Processor read_processor(ConstantsFile& file) {
   p.shared_core = file.number(at + "shared_core/compute_slowdown");
   p.issue = Seconds(file.number(at + "issue_us", Range::NotNegative) * 1e-6);
   p.wake = Seconds(file.number(at + "wake_us", Range::NotNegative) * 1e-6);
+  p.jitter_sigma = file.number_or(at + "jitter_sigma", 0.0);
   p.file_read = BytesPerSecond(file.number_or(at + "file/read_GBps", 0.0) * 1e9);
   p.file_write = BytesPerSecond(file.number_or(at + "file/write_GBps", 0.0) * 1e9);
   return p;

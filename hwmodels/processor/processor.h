@@ -16,6 +16,8 @@
 // how much longer kernels take while every rank's core works, against one alone.
 // A stream that waits for another one is a thread that sleeps: joining what another stream computed
 // and handing back its own result cost two wake-ups, which collectives, messages and copies pay.
+// Kernels of a computer that others use too last longer at times, never shorter by as much: costs
+// are medians, and `jitter_sigma` is that of the log-normal factor with the mean that was measured.
 // Source  gputwin probes run on the computer in question; gputwin calibrate makes the curves.
 #pragma once
 
@@ -73,6 +75,7 @@ struct Processor {
   double shared_core = 1.0;  // of kernels whose rank also runs a collective on the same core
   Seconds issue{};           // least time between two tasks of a stream
   Seconds wake{};            // until a stream that waited for another one runs again
+  double jitter_sigma = 0;   // of kernel durations about their median (Plan::jitter)
   /// Of a stream that works for another: to begin, and to hand back.
   Seconds wake_ups() const { return wake * 2.0; }
   BytesPerSecond file_read{}, file_write{};  // stand in for the drive of a node that names none

@@ -11,11 +11,11 @@ Scenario with_micro_batches(const Scenario& scenario, std::int64_t count) {
   return changed;
 }
 
-// Value at `count` micro-batches of the line through `few` at n and `more` at 1.5 n.
+// Value at `count` micro-batches of the line through `few` at n and `more` at n + step.
 class Line {
  public:
-  Line(std::int64_t n, std::int64_t count)
-      : steps_(static_cast<double>(count - n) / (static_cast<double>(n) / 2)) {}
+  Line(std::int64_t n, std::int64_t step, std::int64_t count)
+      : steps_(static_cast<double>(count - n) / static_cast<double>(step)) {}
   Ps time(Ps few, Ps more) const {
     return few + std::llround(steps_ * static_cast<double>(more - few));
   }
@@ -50,24 +50,37 @@ void rescale(RunResult& result, double batch, double time) {
   }
 }
 
+// A stage with more to compute between the two than the time between them has put some off: weight
+// gradients that zero-bubble schedules leave for later, by rules that follow no line.
+bool puts_work_off(const Execution& few, const Execution& more) {
+  constexpr auto kCompute = static_cast<std::size_t>(Part::Compute);
+  constexpr double kRounding = 1e-4;
+  const auto apart = static_cast<double>(more.iteration - few.iteration);
+  for (std::size_t r = 0; r < few.breakdown.size(); ++r) {
+    const Ps work = more.breakdown[r][kCompute] - few.breakdown[r][kCompute];
+    if (static_cast<double>(work) > apart * (1.0 + kRounding)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 RunOutcome run_extrapolated(const Scenario& scenario, const RunRequest& request) {
   const Layout& l = scenario.layout;
   const std::int64_t step = l.micro_batch * l.dp;
   const std::int64_t count = step > 0 ? scenario.job.global_batch / step : 0;
-  const std::int64_t few = 2 * std::int64_t{l.pp}, more = 3 * std::int64_t{l.pp};
+  const std::int64_t stages = l.pp;
   const bool whole = step > 0 && scenario.job.global_batch % step == 0;
-  if (!whole || count <= 4 * std::int64_t{l.pp} || scenario.what_if.jitter) {
-    return run(scenario, request);
-  }
+  if (!whole || count <= 4 * stages || scenario.what_if.jitter) return run(scenario, request);
+  const std::int64_t few = 2 * stages;
   RunOutcome first = run(with_micro_batches(scenario, few), request);
   if (!std::holds_alternative<RunResult>(first)) return first;
-  RunOutcome second = run(with_micro_batches(scenario, more), request);
+  RunOutcome second = run(with_micro_batches(scenario, few + stages), request);
   if (!std::holds_alternative<RunResult>(second)) return second;
   RunResult& result = std::get<RunResult>(first);
   RunResult& other = std::get<RunResult>(second);
-  const Line line(few, count);
+  if (puts_work_off(result.execution, other.execution)) return run(scenario, request);
+  const Line line(few, stages, count);
   const double before = to_seconds(result.execution.iteration).value;
   extend(result.execution, other.execution, line);
   result.low = line.seconds(result.low, other.low);

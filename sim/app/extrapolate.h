@@ -7,7 +7,8 @@ namespace gputwin {
 
 /// As run(), but where a pipeline of p stages has more than 4 p micro-batches, 2 p and 3 p of them
 /// are simulated and the rest follows on the line through both: once the pipeline is full, every
-/// further p micro-batches take the same time. Traces are not written.
+/// further p micro-batches take the same time. If a stage computes for longer than that (some
+/// zero-bubble schedules), all of them are simulated. Traces are not written.
 ///
 /// Exact where durations do not vary (tests/joined compares); with jitter or several bodies run()
 /// is called. `engine` counts what was simulated.

@@ -53,6 +53,9 @@ std::string difference(const Layout& from, const Layout& to) {
   }
   number("zero", from.zero, to.zero);
   if (from.sp != to.sp) parts.push_back(fmt::format("layout.sp={}", to.sp));
+  if (from.tp_overlap != to.tp_overlap) {
+    parts.push_back(fmt::format("layout.tp_overlap={}", to_string(to.tp_overlap)));
+  }
   number("micro_batch", from.micro_batch, to.micro_batch);
   return fmt::format("{}", fmt::join(parts, ", "));
 }
@@ -87,9 +90,31 @@ void shard_all(Layout& l) {
   if (l.dp * l.cp > 1) l.zero = std::max(l.zero, l.pp == 1 ? 3 : 2);
 }
 
+/// Nothing leaves the GPU, as cheap as that goes: where the host is what is too small.
+void add_without_offload(Candidates& c) {
+  const auto stays = [](Layout& l) { l.offload = {}; };
+  c.add(stays);
+  c.add([&](Layout& l) {
+    stays(l);
+    l.zero = std::max(l.zero, l.dp * l.cp > 1 ? 1 : 0);
+  });
+  c.add([&](Layout& l) {
+    stays(l);
+    recompute_all(l);
+  });
+  c.add([&](Layout& l) {
+    stays(l);
+    recompute_all(l);
+    shard_all(l);
+    l.sp = l.tp > 1;
+    l.micro_batch = 1;
+  });
+}
+
 /// Changes that save memory, cheapest in time first.
 std::vector<Layout> lighter_layouts(const Layout& from, bool has_nvme) {
   Candidates c(from);
+  if (from.offload.enabled) add_without_offload(c);
   if (from.dp * from.cp > 1) c.add([](Layout& l) { l.zero = std::max(l.zero, 1); });
   if (from.tp > 1) c.add([](Layout& l) { l.sp = true; });
   const auto smaller_micro_batches = [&](const std::function<void(Layout&)>& change) {
@@ -255,6 +280,28 @@ std::string what_fits(const Scenario& scenario, const HardwareModel& costs,
                     " and no more of the {} GPUs of the cluster help: take a larger cluster and "
                     "cut the model over it (layout.tp, layout.pp), or hosts of more memory",
                     topology.gpus());
+}
+
+std::optional<LayoutChange> legal_change(const Scenario& scenario, const CostModel& costs) {
+  const auto refused = [&](const Layout& layout) {
+    const Outcome<Plan> outcome = plan_of(scenario, layout, costs);
+    const auto* infeasible = std::get_if<Infeasible>(&outcome);
+    return infeasible != nullptr && !infeasible->short_by;
+  };
+  const Layout& from = scenario.layout;
+  if (!refused(from)) return std::nullopt;
+  Candidates c(from);
+  c.add([](Layout& l) { l.sp = !l.sp; });
+  c.add([](Layout& l) { l.tp_overlap = TpOverlap::None; });
+  c.add([](Layout& l) { l.zero = std::min(l.zero, 1); });
+  c.add([](Layout& l) { l.zero = 0; });
+  c.add([](Layout& l) { l.schedule = l.pp > 1 ? Schedule::OneFOneB : Schedule::None; });
+  c.add([](Layout& l) { l.offload.delayed_update = false; });
+  c.add([](Layout& l) { l.offload = {}; });
+  for (const Layout& layout : c.list()) {
+    if (!refused(layout)) return LayoutChange{difference(from, layout), layout, {}};
+  }
+  return std::nullopt;
 }
 
 std::optional<LayoutChange> cheapest_fit(const Scenario& scenario, const HardwareModel& costs,

@@ -34,6 +34,11 @@ std::vector<LayoutChange> fitting_changes(const Scenario& scenario, const Hardwa
 std::string what_fits(const Scenario& scenario, const HardwareModel& costs,
                       const Topology& topology);
 
+/// The first change of one key (sp, tp_overlap, zero, schedule, offload) that turns a layout which
+/// cannot be lowered into one that can, whether or not memory suffices. Nothing: the layout can be
+/// lowered, or no such change helps.
+std::optional<LayoutChange> legal_change(const Scenario& scenario, const CostModel& costs);
+
 /// Of all changes that fit, the one with the shortest iteration.
 std::optional<LayoutChange> cheapest_fit(const Scenario& scenario, const HardwareModel& costs,
                                          const Topology& topology);

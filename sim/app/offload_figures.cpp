@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "strategies/offload/allocation.h"
 
@@ -46,7 +47,41 @@ std::string colour(MemoryClass memory) {
   return kColours.at(static_cast<std::size_t>(memory));
 }
 
+std::set<std::string> tasks_of_offload(const Plan& plan) {
+  std::set<std::string> names;
+  for (const Program& program : plan.programs) {
+    for (const Instruction& i : program.body) {
+      if (i.kind == Kind::Copy || i.kind == Kind::HostTask) names.insert(plan.names[i.name].op);
+    }
+  }
+  return names;
+}
+
 }  // namespace
+
+std::vector<std::string> unmoved_lines(const Plan& plan, const OffloadSpec& spec) {
+  std::vector<std::string> lines;
+  if (!spec.enabled) return lines;
+  const std::set<std::string> tasks = tasks_of_offload(plan);
+  if (tasks.empty() && (spec.params_auto || spec.optimizer_share < 0)) {
+    return {"offload moves nothing: all fits on the GPU"};
+  }
+  if (spec.activations != OffloadPlace::Gpu && !tasks.contains("activation_out")) {
+    lines.emplace_back(
+        "offload moves no activations: none that the backward pass only reads is away for longer "
+        "than its two copies take");
+  }
+  const bool steps = tasks.contains("cpu_adam") || tasks.contains("state_in");
+  if (spec.optimizer != OffloadPlace::Gpu && spec.optimizer_share >= 0 && !steps) {
+    lines.push_back(
+        fmt::format("offload moves no states of the optimizer: a share of {:g} holds no bucket",
+                    spec.optimizer_share));
+  }
+  if (spec.params != OffloadPlace::Gpu && !spec.params_auto && !tasks.contains("weight_in")) {
+    lines.emplace_back("offload moves no weights: none lie in buckets of ordinary size");
+  }
+  return lines;
+}
 
 std::vector<OffloadFigures> offload_figures(const Plan& plan, const Execution& execution,
                                             const CostModel& costs, const Topology& topology) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/core/cost_model.h"
+#include "sim/core/offload.h"
 #include "sim/core/run_result.h"
 #include "sim/core/topology.h"
 
@@ -18,6 +19,9 @@ std::vector<OffloadFigures> offload_figures(const Plan& plan, const Execution& e
 /// One line for each: bytes in and out of the GPU and how busy they keep a link of its own, the
 /// host's share, the stall of the compute stream.
 std::vector<std::string> offload_lines(const std::vector<OffloadFigures>& figures, Ps iteration);
+
+/// What was to leave the GPU and does not, with the reason; empty where all of it does.
+std::vector<std::string> unmoved_lines(const Plan& plan, const OffloadSpec& spec);
 
 /// Fixed addresses for all GPU buffers of a program, by greedy-by-size: against the least possible
 /// and against what the caching allocator reserves.

@@ -69,6 +69,13 @@ OffloadSpec read_offload(const Json& json) {
     spec.policy = json["policy"] == "greedy" ? OffloadPolicy::Greedy : OffloadPolicy::OnDemand;
   }
   spec.delayed_update = json.value("delayed_update", spec.delayed_update);
+  if (json.contains("cast")) {
+    const std::string cast = json["cast"].get<std::string>();
+    spec.cast = cast == "auto"  ? OffloadCast::Cheaper
+                : cast == "gpu" ? OffloadCast::Gpu
+                                : OffloadCast::Host;
+  }
+  spec.window = json.value("window", spec.window);
   spec.slots = json.value("slots", spec.slots);
   spec.bucket_elements = json.value("bucket_elements", spec.bucket_elements);
   spec.reserve = json.value("reserve", spec.reserve);
@@ -93,6 +100,33 @@ void check_codecs_of_graphs(const ScenarioDocument& document, const Json& option
   refuse("search", "is not built for layer graphs: name the codec of dp_gradients");
 }
 
+bool reads(const Codec& codec, const std::string& key) {
+  const bool sparse = codec.kind == CodecKind::TopkPwq || codec.kind == CodecKind::Topk;
+  const bool pieces = codec.kind == CodecKind::TopkPwq || codec.kind == CodecKind::Pwq;
+  return key == "keep" ? sparse : key == "bits" ? pieces : codec.kind == CodecKind::LowRank;
+}
+
+// A setting of another codec would be dropped, or change the payload of this one.
+void check_codecs(const ScenarioDocument& document, const std::string& at, const Json& compress) {
+  for (const auto& [tensor, json] : compress.items()) {
+    if (!json.is_object()) continue;
+    const std::string name = json.at("codec").get<std::string>();
+    const Codec codec = find_codec(name)->usual;
+    for (const char* key : {"keep", "bits", "rank"}) {
+      if (!json.contains(key) || reads(codec, key)) continue;
+      throw document.error(at + "/" + tensor + "/" + key, "is no setting of codec " + name,
+                           "remove it, or take a codec that reads it (gputwin list codecs)");
+    }
+  }
+}
+
+// The one value below 0 stands for "as little as memory asks for".
+void check_share(const ScenarioDocument& document, const std::string& at, double share) {
+  if (share >= 0 || share == -1) return;
+  throw document.error(at + "/optimizer_share", "is no share of the states",
+                       "take 0 to 1, or -1 for as little as memory asks for");
+}
+
 }  // namespace
 
 void read_passes(const ScenarioDocument& document, const Json& list, Scenario& scenario) {
@@ -101,8 +135,9 @@ void read_passes(const ScenarioDocument& document, const Json& list, Scenario& s
   std::set<std::string> seen;
   for (std::size_t i = 0; i < list.size(); ++i) {
     const Json& pass = list[i];
+    const std::string entry = "/passes/" + std::to_string(i) + "/";
     for (const auto& [name, options] : pass.items()) {
-      const std::string at = "/passes/" + std::to_string(i) + "/" + name;
+      const std::string at = entry + name;
       if (!seen.insert(name).second) throw document.error(at, "stands twice", "remove one");
       if (graph && name == "overlap") {
         throw document.error(at, "does not fit: layer graphs have no tensor-parallel collectives",
@@ -111,8 +146,14 @@ void read_passes(const ScenarioDocument& document, const Json& list, Scenario& s
       if (graph && name == "compress") check_codecs_of_graphs(document, options, at);
     }
     if (pass.contains("overlap")) layout.chunk_overlap = read_overlap(pass["overlap"]);
-    if (pass.contains("compress")) layout.compression = read_compression(pass["compress"]);
-    if (pass.contains("offload")) layout.offload = read_offload(pass["offload"]);
+    if (pass.contains("compress")) {
+      check_codecs(document, entry + "compress", pass["compress"]);
+      layout.compression = read_compression(pass["compress"]);
+    }
+    if (pass.contains("offload")) {
+      layout.offload = read_offload(pass["offload"]);
+      check_share(document, entry + "offload", layout.offload.optimizer_share);
+    }
   }
 }
 

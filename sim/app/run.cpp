@@ -233,6 +233,16 @@ void add_interval(const RunRequest& request, const HardwareModel& costs, const C
   result.extrapolated = interval.extrapolated;
 }
 
+/// Changes a layout that cannot be lowered by one key so that it can. Returns what was done; empty:
+/// nothing.
+std::string make_legal(Scenario& scenario, const HardwareModel& costs) {
+  std::optional<LayoutChange> change = legal_change(scenario, costs);
+  if (!change) return "";
+  const Outcome<Plan> refused = plan_of(scenario, scenario.layout, costs);
+  scenario.layout = std::move(change->layout);
+  return fmt::format("changed to fit: {} ({})", change->what, std::get<Infeasible>(refused).reason);
+}
+
 /// A scenario whose passes are chosen, and its plan.
 struct Decided {
   std::optional<PassFigures> passes;
@@ -290,14 +300,18 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   const AblatedCosts ablated(costs, what_if.without);
   const CostModel& priced =
       what_if.without.empty() ? static_cast<const CostModel&>(costs) : ablated;
+  const std::string legal = request.fit ? make_legal(scenario, costs) : "";
   std::string fitted;
   auto decision = decide_to_fit(scenario, request, costs, priced, topology, fitted);
   if (auto* infeasible = std::get_if<Infeasible>(&decision)) return std::move(*infeasible);
   if (auto* deadlock = std::get_if<Deadlock>(&decision)) return std::move(*deadlock);
   if (std::holds_alternative<Cancelled>(decision)) return Cancelled{};
   auto& [passes, outcome] = std::get<Decided>(decision);
-  if (!fitted.empty() && request.on_fit) request.on_fit(scenario.layout);
-  if (auto* infeasible = std::get_if<Infeasible>(&outcome)) return std::move(*infeasible);
+  if (!(legal + fitted).empty() && request.on_fit) request.on_fit(scenario.layout);
+  if (auto* infeasible = std::get_if<Infeasible>(&outcome)) {
+    if (!legal.empty()) infeasible->reason = legal + ", and still " + infeasible->reason;
+    return std::move(*infeasible);
+  }
   PreparedRun& prepared = std::get<PreparedRun>(outcome);
 
   make_free(prepared.plan, what_if.without);
@@ -333,9 +347,14 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   add_rates(scenario, costs, topology, prepared.plan, result);
   add_interval(request, costs, priced, topology, prepared.plan, result);
   result.warnings = std::move(prepared.warnings);
-  if (!fitted.empty()) result.warnings.push_back(fitted);
+  for (const std::string& change : {legal, fitted}) {
+    if (!change.empty()) result.warnings.push_back(change);
+  }
   result.offload = offload_figures(prepared.plan, result.execution, costs, topology);
   for (std::string& line : offload_lines(result.offload, result.execution.iteration)) {
+    result.warnings.push_back(std::move(line));
+  }
+  for (std::string& line : unmoved_lines(prepared.plan, scenario.layout.offload)) {
     result.warnings.push_back(std::move(line));
   }
   add_warnings(costs, result);

@@ -153,6 +153,7 @@ Experts read_experts(const Json& json) {
   e.dense_layers = json.value("dense_layers", std::int64_t{0});
   e.every = json.value("every", std::int64_t{1});
   e.capacity_factor = json.value("capacity_factor", 0.0);
+  e.bias = json.value("bias", false);
   return e;
 }
 

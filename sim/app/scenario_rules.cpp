@@ -20,7 +20,10 @@ const Transformer& transformer(const Scenario& scenario) {
   return std::get<Transformer>(scenario.workload);
 }
 
-std::int64_t used_gpus(const Layout& l) { return std::int64_t{l.tp} * l.cp * l.dp * l.pp; }
+std::int64_t used_gpus(const Layout& l) {
+  if (!l.stage_replicas.empty()) return l.ranks();
+  return std::int64_t{l.tp} * l.cp * l.dp * l.pp;
+}
 
 /// The narrowest MLP that tp cuts; 0: tp cuts none.
 std::int64_t cut_ffn(const Transformer& m) {
@@ -326,19 +329,8 @@ void check_sharding(const ScenarioDocument& d, const Layout& l) {
       number_advice(near, "set hsdp_group to 0"));
 }
 
-void check_devices(const ScenarioDocument& d, const Scenario& s) {
-  const std::int64_t used = used_gpus(s.layout), gpus = s.cluster.gpus();
-  if (used > gpus) {
-    const std::string at = d.blame({"/layout/dp", "/layout/pp", "/layout/tp", "/layout/cp"});
-    const std::int64_t degree = at == "/layout/dp"   ? s.layout.dp
-                                : at == "/layout/pp" ? s.layout.pp
-                                : at == "/layout/cp" ? s.layout.cp
-                                                     : s.layout.tp;
-    const std::int64_t rest = used / degree;
-    throw d.error(at, fmt::format("makes tp x cp x dp x pp = {} ranks on {} GPUs", used, gpus),
-                  rest <= gpus ? fmt::format("nearest legal value: {}", gpus / rest)
-                               : "lower tp, cp, dp or pp, or take a larger cluster");
-  }
+void check_device_list(const ScenarioDocument& d, const Scenario& s, std::int64_t used) {
+  const std::int64_t gpus = s.cluster.gpus();
   const std::vector<GpuId>& devices = s.layout.devices;
   if (devices.empty()) return;
   if (static_cast<std::int64_t>(devices.size()) != used) {
@@ -357,6 +349,22 @@ void check_devices(const ScenarioDocument& d, const Scenario& s) {
       throw d.error(at, "is already used by another rank", "name each GPU once");
     }
   }
+}
+
+void check_devices(const ScenarioDocument& d, const Scenario& s) {
+  const std::int64_t used = used_gpus(s.layout), gpus = s.cluster.gpus();
+  if (used > gpus) {
+    const std::string at = d.blame({"/layout/dp", "/layout/pp", "/layout/tp", "/layout/cp"});
+    const std::int64_t degree = at == "/layout/dp"   ? s.layout.dp
+                                : at == "/layout/pp" ? s.layout.pp
+                                : at == "/layout/cp" ? s.layout.cp
+                                                     : s.layout.tp;
+    const std::int64_t rest = used / degree;
+    throw d.error(at, fmt::format("makes tp x cp x dp x pp = {} ranks on {} GPUs", used, gpus),
+                  rest <= gpus ? fmt::format("nearest legal value: {}", gpus / rest)
+                               : "lower tp, cp, dp or pp, or take a larger cluster");
+  }
+  check_device_list(d, s, used);
 }
 
 void check_batch(const ScenarioDocument& d, const Scenario& s) {
@@ -419,7 +427,7 @@ void check_precision(const ScenarioDocument& d, const Precision& p) {
 /// What a layer graph's layout cannot be; the lowering refuses the rest as infeasible.
 void check_graph_layout(const ScenarioDocument& d, const Scenario& s) {
   const Layout& l = s.layout;
-  const std::int64_t used = l.ranks(), gpus = s.cluster.gpus();
+  const std::int64_t used = used_gpus(l), gpus = s.cluster.gpus();
   const std::pair<const char*, std::int64_t> whole[] = {
       {"/layout/tp", l.tp}, {"/layout/cp", l.cp}, {"/layout/ep", l.ep}};
   for (const auto& [key, degree] : whole) {
@@ -446,6 +454,7 @@ void check_graph_layout(const ScenarioDocument& d, const Scenario& s) {
                   fmt::format("makes {} ranks on {} GPUs", used, gpus),
                   "fewer replicas or stages, or a larger cluster");
   }
+  check_device_list(d, s, used);
   check_batch(d, s);
 }
 

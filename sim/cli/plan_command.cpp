@@ -17,6 +17,7 @@
 #include "strategies/layouts/endless.h"
 #include "strategies/layouts/planners.h"
 #include "strategies/lowering/layer_graph.h"
+#include "strategies/lowering/stack_kernels.h"
 
 namespace gputwin::cli {
 namespace {
@@ -60,6 +61,7 @@ PipelineWorld world_of(const Scenario& s, std::int64_t samples) {
   world.in_node = inside(type);
   const double nics = type.nics.each.value * type.nics.efficiency * type.nics.per_node;
   world.between = BytesPerSecond(nics > 0 ? nics : world.in_node.value);
+  world.bucket = Bytes(stored_bytes(s.job.precision.grads, bucket_elements(s.layout, s.job)));
   world.micro_batches = static_cast<std::int32_t>(s.job.global_batch / samples);
   world.samples = samples;
   return world;
@@ -277,8 +279,9 @@ std::vector<Proposal> without_flush(const Options& options, const Scenario& s,
       p.stale = never_drains(p.layout.schedule);
       p.batch = p.stale ? each * endless_micro_batches(p.layout, s.job.global_batch / each)
                         : p.layout.micro_batch;
-      p.estimate_s = endless_time(world, plan).value * static_cast<double>(s.job.global_batch) /
-                     static_cast<double>(each);
+      const bool each_round = planner.schedule != Schedule::PipedreamAsync;
+      p.estimate_s = endless_time(world, plan, each_round).value *
+                     static_cast<double>(s.job.global_batch) / static_cast<double>(each);
       p.stages = stages_text(plan);
       p.plan = std::move(plan);
       proposals.push_back(std::move(p));

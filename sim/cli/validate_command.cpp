@@ -148,14 +148,14 @@ void add_fit_options(CLI::App& runs, Options& o, CLI::Option* without, CLI::Opti
   runs.add_option(
           "--fit-stacks", o.fit_stacks,
           "Fit factors of software stacks and write them into this folder's files (predicts "
-          "every run 18 times); the tables use the files of the program's own folder")
+          "every run 18 to 26 times); the tables use the files of the program's own folder")
       ->check(CLI::ExistingDirectory)
       ->excludes(without)
       ->excludes(time);
   runs.add_flag(
           "--cross-fit", o.cross_fit,
           "Add mean errors without factors, with factors fitted on other runs, and with those "
-          "of the nearest other stack (predicts every run 18 times)")
+          "of the nearest other stack (predicts every run 18 to 26 times)")
       ->excludes(without)
       ->excludes(time);
   runs.add_flag("--ablation", o.ablation,

@@ -12,6 +12,12 @@ enum class OffloadPlace : std::uint8_t { Gpu, Cpu, Nvme };
 /// occupant with the farthest next use leaves (PatrickStar; with one slot L2L).
 enum class OffloadPolicy : std::uint8_t { Greedy, OnDemand };
 
+/// Where 16-bit gradients become the F32 ones that the host's step reads, and its F32 weights
+/// 16-bit ones. Host: there, so that 2 bytes a parameter are copied each way; Gpu: 4 bytes;
+/// Cheaper: on the GPU where the link takes the other 2 in less time than the host's memory a pass
+/// over 2 and 4 (SuperOffload).
+enum class OffloadCast : std::uint8_t { Host, Gpu, Cheaper };
+
 struct OffloadSpec {
   bool enabled = false;
   OffloadPlace params = OffloadPlace::Gpu;     // 16-bit weights
@@ -33,6 +39,11 @@ struct OffloadSpec {
   // Of the states that leave; the rest is updated on the GPU. Below 0: as little as memory asks
   // for, and weights and gradients leave only where all states must.
   double optimizer_share = 1.0;
+  // Buckets of the first layers that stay whole, weights, gradients and states, and are stepped on
+  // the GPU; as many of these as fit beside as many slots (StrongHold's first window).
+  std::int64_t window = 0;
+  OffloadCast cast = OffloadCast::Host;
+  bool writes_back = false;          // weights are copied down when they leave, though unchanged
   std::int64_t slots = 0;            // of weights on the GPU, at most; 0: as many as fit
   std::int64_t bucket_elements = 0;  // 0: searched
   double reserve = 0.05;             // share of GPU memory left free

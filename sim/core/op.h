@@ -8,7 +8,7 @@
 //
 //  kind                 dims          reads                       writes
 //  Gemm                 {m,n,k}       A, B [, bias]               C(+)=  op(A) op(B)  note 20
-//  GroupedGemm          {g,m,n,k}     A, B                        C(+)=  g blocks of each operand
+//  GroupedGemm          {g,m,n,k}     A, B [, bias]               C(+)= [, dbias+=]  notes 12, 21
 //  AttentionScores      {b,a,g,s,u,d} Q, K                        S = Q K^T / sqrt(d) [b a s, u]
 //  AttentionContext     {b,a,g,s,u,d} P, V                        O = P V [b s, a d]
 //  AttentionGradProbs   {b,a,g,s,u,d} dO, V                       dP = dO V^T
@@ -26,6 +26,8 @@
 //  ActivationBackward   {t,f}         dy, x [, bias] [, w]        dx [, dbias+=] [, dw]
 //  BiasDropoutAdd       {t,h}         x [, bias], residual        y = x + bias + residual
 //  BiasGrad             {t,h}         dy                          dbias+=
+//  ExpertBias           {t,h,e}       x, bias [e h], w            y  note 21
+//                                     dy, bias, w                 dw [, dbias+=]  if `inverse`
 //  DropoutBackward      {t,h}         dy                          dx  (dropout 0: a copy)
 //  Rope                 {t,a,g,d,s,p} qkv                         qkv  in place; `inverse` backward
 //  MlaRope              {t,a,n,r,s}   q                           q  in place; `inverse` backward
@@ -134,6 +136,10 @@
 // member
 //     i of n: an operand with n times the elements that dims say is cut into n row blocks, and the
 //     member's is meant (ring exchange, lowering/ring.h).
+// 21. Biases of experts, one of n or h elements for each block. A product adds them to the rows of
+//     its block; with trans_a its second write takes the sums of A's blocks over the rows. Apart,
+//     row i of block j gets w[i] bias[j] (w is [t, 1]), as experts' outputs are weighed before they
+//     are summed. Its last write is memory held, no value.
 #pragma once
 
 #include <array>
@@ -167,6 +173,7 @@ enum class OpKind : std::uint8_t {
   ActivationBackward,
   BiasDropoutAdd,
   BiasGrad,
+  ExpertBias,
   DropoutBackward,
   Rope,
   MlaRope,
@@ -233,7 +240,7 @@ struct Op {
   bool accumulate = false;  // outputs marked += add to what is there
   bool causal = false;
   bool alibi = false;  // AttentionScores, Flash*: the head's slope times the key position is added
-  bool inverse = false;     // Rope: rotate back
+  bool inverse = false;     // Rope: rotate back; ExpertBias: the gradient
   bool reduce_max = false;  // AllReduce: max instead of sum
   bool pinned = true;       // CopyBytes: page-locked host memory
   bool weighted = false;    // Activation*: rows are weighted (note 12)

@@ -10,7 +10,7 @@ using std::string_view;
 constexpr std::array<string_view, 11> kKind{"kernel", "collective", "send",     "recv",
                                             "copy",   "host_task",  "alloc",    "free",
                                             "record", "wait",       "host_wait"};
-constexpr std::array<string_view, 64> kOpKind{"gemm",
+constexpr std::array<string_view, 65> kOpKind{"gemm",
                                               "grouped_gemm",
                                               "attention_scores",
                                               "attention_context",
@@ -29,6 +29,7 @@ constexpr std::array<string_view, 64> kOpKind{"gemm",
                                               "activation_backward",
                                               "bias_dropout_add",
                                               "bias_grad",
+                                              "expert_bias",
                                               "dropout_backward",
                                               "rope",
                                               "mla_rope",
@@ -74,6 +75,7 @@ constexpr std::array<string_view, 64> kOpKind{"gemm",
                                               "send_to",
                                               "recv_from",
                                               "copy_bytes"};
+static_assert(kOpKind.size() == static_cast<std::size_t>(OpKind::CopyBytes) + 1);
 constexpr std::array<string_view, 10> kDType{"f32",   "tf32",  "fp16", "bf16", "fp8",
                                              "mxfp8", "nvfp4", "i64",  "i32",  "u8"};
 constexpr std::array<string_view, 10> kPhase{"forward", "recompute", "backward",  "weight_grad",
@@ -283,6 +285,7 @@ string_view dimension_letters(OpKind kind) {
     case OpKind::RouterBackward: return "tek";
     case OpKind::Permute:
     case OpKind::Unpermute: return "thkec";
+    case OpKind::ExpertBias: return "the";
     case OpKind::EmbeddingForward:
     case OpKind::EmbeddingBackward: return "thv";
     case OpKind::LogitsMax:

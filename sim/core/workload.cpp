@@ -15,13 +15,17 @@ std::int64_t Transformer::expert_parameters() const {
   return hidden * moe.ffn * (is_gated(activation) ? 3 : 2);
 }
 
+std::int64_t Transformer::expert_biases() const {
+  return moe.bias ? moe.ffn * (is_gated(activation) ? 2 : 1) + hidden : 0;
+}
+
 std::int64_t Transformer::parameters_of_layer(std::int64_t layer) const {
   const std::int64_t norm_size = norm == Norm::LayerNorm ? 2 : 1;
   const std::int64_t norms = (2 * hidden + (has_mla() ? mla.q_rank + mla.kv_rank : 0)) * norm_size;
   const std::int64_t width = ffn_of(layer), gates = is_gated(activation) ? 2 : 1;
   const std::int64_t mlp = hidden * width * (gates + 1);
   const std::int64_t experts =
-      has_experts(layer) ? moe.experts * (hidden + expert_parameters()) : 0;
+      has_experts(layer) ? moe.experts * (hidden + expert_parameters() + expert_biases()) : 0;
   std::int64_t biases = 0;
   if (bias && !has_mla()) biases += qkv_width();
   if (bias) biases += hidden + (width > 0 ? gates * width + hidden : 0);
@@ -40,7 +44,8 @@ std::int64_t Transformer::parameters() const {
 std::int64_t Transformer::active_parameters() const {
   std::int64_t idle = 0;
   for (std::int64_t l = 0; l < layers; ++l) {
-    if (has_experts(l)) idle += (moe.experts - moe.top_k) * expert_parameters();
+    if (!has_experts(l)) continue;
+    idle += (moe.experts - moe.top_k) * (expert_parameters() + expert_biases());
   }
   return parameters() - idle;
 }

@@ -25,6 +25,7 @@ struct Experts {
   std::int64_t dense_layers = 0;  // first layers, which have an MLP of width Transformer::ffn
   std::int64_t every = 1;         // after those, every n-th layer has experts
   double capacity_factor = 0.0;   // rows of an expert over their even share; 0: nothing is dropped
+  bool bias = false;              // both products of an expert, but not of the shared ones
 
   bool operator==(const Experts&) const = default;
 };
@@ -86,7 +87,8 @@ struct Transformer {
   }
   std::int64_t fc1_width() const { return is_gated(activation) ? 2 * ffn : ffn; }
   std::int64_t attention_weights() const;  // elements of the matrices of attention in one layer
-  std::int64_t expert_parameters() const;  // of one expert
+  std::int64_t expert_parameters() const;  // weights of one expert
+  std::int64_t expert_biases() const;      // of one expert
   std::int64_t parameters_of_layer(std::int64_t layer) const;  // weights, biases, norms
   std::int64_t parameters() const;  // the whole model, tied embeddings counted once
   /// The same without the experts that a token does not go through.

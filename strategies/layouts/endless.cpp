@@ -27,14 +27,34 @@ constexpr std::array<EndlessEntry, 4> kPlanners{{
 
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
+// What a step of a stage's replicas takes on top of their passes.
+double step_time(const StageTimes& times, const PipelineStage& s, std::int32_t offset) {
+  return times.exposed(s.first, s.last, offset, s.replicas) + times.step(s.first, s.last);
+}
+
 // `hides`: messages travel under compute.
-double stage_time(const StageTimes& times, std::int32_t first, std::int32_t last,
-                  std::int32_t offset, std::int32_t r, bool hides = true) {
-  const double exposed =
-      std::max(0.0, times.all_reduce(first, last, offset, r) - times.backward(first, last));
-  const double busy = (times.compute(first, last) + exposed + times.step(first, last)) / r;
-  const double message = times.leaves(last, offset, r);
+double stage_time(const StageTimes& times, const PipelineStage& s, std::int32_t offset,
+                  double step_s, bool hides = true) {
+  const double busy = (times.compute(s.first, s.last) + step_s) / s.replicas;
+  const double message = times.leaves(s.last, offset, s.replicas);
   return hides ? std::max(busy, message) : busy + message;
+}
+
+// Least time between two micro-batches that `s` and the stage behind it leave each other.
+double neighbours_time(const StageTimes& times, const PipelineStage& s, const PipelineStage& next,
+                       std::int32_t offset, std::int32_t devices, bool in_rounds) {
+  const std::int32_t r = s.replicas;
+  const std::int32_t begun = (devices - 1) / r * r;
+  std::int32_t needed = (devices - r - 1) / next.replicas * next.replicas;
+  const double message = times.leaves(s.last, offset, r);
+  double trip = times.compute(s.first, next.last) + 2 * message;
+  if (in_rounds && r > 1) {
+    const double served = times.compute(next.first, next.last) / next.replicas;
+    trip += (needed + r - 1) % r * std::max(served, message);
+    trip += times.exposed(s.first, s.last, offset, r);
+    needed = (needed + r - 1) / r * r;
+  }
+  return trip / (begun + r - needed);
 }
 
 // Least slowest stage for the units from `first` on the devices from `offset`, by stages left.
@@ -84,7 +104,9 @@ class LeastSlowest {
       for (std::int32_t last = first + 1; last <= n_; ++last) {
         const double rest = choice(left - 1, last, offset + r).time;
         if (rest >= here.time) continue;
-        const double time = std::max(rest, stage_time(times_, first, last, offset, r, hides_));
+        const PipelineStage s{first, last, r};
+        const double busy = stage_time(times_, s, offset, step_time(times_, s, offset), hides_);
+        const double time = std::max(rest, busy);
         if (time < here.time) here = {time, last, r};
       }
     }
@@ -100,15 +122,33 @@ class LeastSlowest {
 
 std::span<const EndlessEntry> endless_planners() { return kPlanners; }
 
-Seconds endless_time(const PipelineWorld& world, const PipelinePlan& plan) {
+Seconds slowest_stage(const PipelineWorld& world, const PipelinePlan& plan) {
   const StageTimes times(world);
   double slowest = 0;
   std::int32_t offset = 0;
   for (const PipelineStage& s : plan) {
-    slowest = std::max(slowest, stage_time(times, s.first, s.last, offset, s.replicas));
+    slowest = std::max(slowest, stage_time(times, s, offset, step_time(times, s, offset)));
     offset += s.replicas;
   }
   return Seconds(slowest);
+}
+
+Seconds endless_time(const PipelineWorld& world, const PipelinePlan& plan, bool step_every_round) {
+  const StageTimes times(world);
+  double time = 0;
+  std::int32_t offset = 0, devices = 0;  // devices: of this stage and of later ones
+  for (const PipelineStage& s : plan) devices += s.replicas;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const PipelineStage& s = plan[i];
+    const double step_s = step_every_round ? step_time(times, s, offset) : 0.0;
+    time = std::max(time, stage_time(times, s, offset, step_s));
+    if (i + 1 < plan.size()) {
+      time =
+          std::max(time, neighbours_time(times, s, plan[i + 1], offset, devices, step_every_round));
+    }
+    offset += s.replicas, devices -= s.replicas;
+  }
+  return Seconds(time);
 }
 
 std::vector<PipelinePlan> endless_plans(const PipelineWorld& world) {
@@ -118,7 +158,7 @@ std::vector<PipelinePlan> endless_plans(const PipelineWorld& world) {
     if (std::find(plans.begin(), plans.end(), plan) == plans.end()) plans.push_back(plan);
   }
   std::stable_sort(plans.begin(), plans.end(), [&](const PipelinePlan& a, const PipelinePlan& b) {
-    return endless_time(world, a) < endless_time(world, b);
+    return slowest_stage(world, a) < slowest_stage(world, b);
   });
   return plans;
 }

@@ -1,6 +1,7 @@
 // Times of a stage of a chain by first unit, last unit, first device and replicas, in seconds.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "strategies/layouts/synchronous.h"
@@ -53,14 +54,30 @@ class StageTimes {
   }
   double all_reduce(std::int32_t first, std::int32_t last, std::int32_t offset,
                     std::int32_t r) const {
+    return (weights_[at(last)] - weights_[at(first)]) * reduce_rate(offset, r);
+  }
+  /// What of the same is left after the backward pass, in which a bucket is reduced once its last
+  /// gradient is there.
+  double exposed(std::int32_t first, std::int32_t last, std::int32_t offset, std::int32_t r) const {
     if (r == 1) return 0;
-    const double w = weights_[at(last)] - weights_[at(first)];
-    const bool inside = offset / w_.devices_per_node == (offset + r - 1) / w_.devices_per_node;
-    const double link = inside && w_.devices_per_node > 1 ? w_.in_node.value : w_.between.value;
-    return 2.0 * (r - 1) / r * w / link;
+    const double rate = reduce_rate(offset, r);
+    double reduced = 0;
+    for (std::int32_t open = last, u = last - 1; u >= first; --u) {
+      const double bytes = weights_[at(open)] - weights_[at(u)];
+      if (bytes < static_cast<double>(w_.bucket.value) && u > first) continue;
+      reduced = std::max(reduced, backward(u, last)) + bytes * rate;
+      open = u;
+    }
+    return reduced - backward(first, last);
   }
 
  private:
+  // Seconds a byte of gradients takes, in a ring.
+  double reduce_rate(std::int32_t offset, std::int32_t r) const {
+    const bool inside = offset / w_.devices_per_node == (offset + r - 1) / w_.devices_per_node;
+    const double link = inside && w_.devices_per_node > 1 ? w_.in_node.value : w_.between.value;
+    return 2.0 * (r - 1) / r / link;
+  }
   static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
   const PipelineWorld& w_;

@@ -19,6 +19,7 @@ struct PipelineWorld {
   std::int32_t devices = 1, devices_per_node = 1;
   BytesPerSecond in_node{}, between{};  // of one device; of one node
   std::int32_t micro_batches = 1;
+  Bytes bucket{};            // of gradients that are reduced together; 0: of one unit
   std::int64_t samples = 0;  // of a micro-batch; replicas divide it. 0: any count of replicas
 };
 

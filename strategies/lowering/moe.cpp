@@ -7,8 +7,10 @@
 //   summed.
 //
 // The router's weights travel with the rows and multiply the activation, so that fc2's output need
-// not be kept. Source  Megatron Core, core/transformer/moe/{router,token_dispatcher,experts}.py.
-// Which rows go where is a table (op.h, note 12); `Job::expert_load` makes it uneven in time.
+// not be kept. Where experts have biases, that of fc1 is added by the product, that of fc2 after it
+// and weighed like the rows, as TEGroupedMLP does (experts.py, _apply_bias). Source  Megatron Core,
+// core/transformer/moe/{router,token_dispatcher,experts}.py. Which rows go where is a table (op.h,
+// note 12); `Job::expert_load` makes it uneven in time.
 #include "strategies/lowering/linear.h"
 #include "strategies/lowering/quantize.h"
 
@@ -120,6 +122,47 @@ Op activation_op(const StageBuilder& b, OpKind kind) {
           .dims = {b.sizes.expert_rows, b.model.moe.ffn}};
 }
 
+Op bias_op(const StageBuilder& b, std::int64_t width, std::int64_t launches) {
+  return {.kind = OpKind::ExpertBias,
+          .launches = static_cast<std::uint16_t>(std::min<std::int64_t>(launches, 0xffff)),
+          .slot = b.expert_load > 0 ? b.wiring.ep : SlotId{},
+          .load = b.expert_load,
+          .dims = {b.sizes.expert_rows, width, b.sizes.local_experts}};
+}
+
+// fc2's output with its bias: `cat(t + b * p for each expert)` in F32 and back to 16 bits. Torch
+// launches a product and a sum for each expert, a copy and a cast of all.
+View with_bias(StageBuilder& b, const View& out, const MoeState& state) {
+  if (!b.has(Role::ExpertFc2Bias)) return out;
+  // The experts' sums and their concatenation are alive together.
+  const View wide = b.temporary("experts_fc2_wide", 2 * out.rows, out.cols, DType::F32);
+  const View biased = b.temporary("experts_fc2_biased", out.rows, out.cols);
+  b.kernel("experts_fc2_bias", bias_op(b, out.cols, 2 * b.sizes.local_experts + 2),
+           {out, b.weight(Role::ExpertFc2Bias).value, state.weights}, {biased, wide});
+  return biased;
+}
+
+// The gradient of fc2's bias, and the part of the routing weights' gradient that comes through it.
+// Of each expert: the cast of its rows, three kernels for the bias, two for the weights, and the
+// sum into the gradient; of all: two casts and a copy.
+View bias_gradient(StageBuilder& b, const View& dout, const MoeState& state) {
+  Op op = bias_op(b, dout.cols, 7 * b.sizes.local_experts + 3);
+  op.inverse = true;
+  op.accumulate = true;
+  const View wide = b.temporary("experts_fc2_wide_grad", dout.rows, dout.cols, DType::F32);
+  const View dweights = b.temporary("router_weights_bias_grad", dout.rows, 1, DType::F32);
+  std::vector<View> writes{dweights};
+  if (b.trains(Role::ExpertFc2Bias)) writes.push_back(b.weight(Role::ExpertFc2Bias).gradient);
+  writes.push_back(wide);
+  b.kernel("experts_fc2_bias", op, {dout, b.weight(Role::ExpertFc2Bias).value, state.weights},
+           std::move(writes));
+  return dweights;
+}
+
+Weight fc1_bias(const StageBuilder& b) {
+  return b.has(Role::ExpertFc1Bias) ? b.weight(Role::ExpertFc1Bias) : Weight{};
+}
+
 void route(StageBuilder& b, const View& x, MoeState& state, View& weights) {
   const std::int64_t t = x.rows, k = b.model.moe.top_k, e = b.sizes.experts;
   state.logits = b.activation("router_logits", t, e, DType::F32);
@@ -155,7 +198,7 @@ View moe_forward(StageBuilder& b, const View& x, MoeState& state) {
   const Operands in = operands(b, "experts_fc1_input", rows, Role::ExpertFc1, true);
   state.rows = in.cols;
   state.fc1 = b.activation("experts_fc1", s.expert_rows, expert_gates(b) * moe.ffn);
-  b.grouped_linear("experts_fc1", in.rows, in.weight, state.fc1);
+  b.grouped_linear("experts_fc1", in.rows, in.weight, fc1_bias(b).value, state.fc1);
   const View activated = is_narrow(b) ? b.temporary("experts_activated", s.expert_rows, moe.ffn)
                                       : b.activation("experts_activated", s.expert_rows, moe.ffn);
   b.kernel("experts_activation", activation_op(b, OpKind::ActivationForward),
@@ -163,8 +206,8 @@ View moe_forward(StageBuilder& b, const View& x, MoeState& state) {
   const Operands inner = operands(b, "experts_fc2_input", activated, Role::ExpertFc2, true);
   state.activated = inner.cols;
   const View out = b.temporary("experts_fc2", s.expert_rows, x.cols);
-  b.grouped_linear("experts_fc2", inner.rows, inner.weight, out);
-  const View back = from_experts(b, "expert_rows", out);
+  b.grouped_linear("experts_fc2", inner.rows, inner.weight, {}, out);
+  const View back = from_experts(b, "expert_rows", with_bias(b, out, state));
   const View sum = b.temporary("experts", x.rows, x.cols);
   b.kernel("expert_unpermute", routed(b, OpKind::Unpermute, x.rows, x.cols, moe.top_k), {back},
            {sum});
@@ -186,6 +229,8 @@ View moe_backward(StageBuilder& b, const View& dy, const MoeState& state) {
   b.kernel("expert_permute", routed(b, OpKind::Permute, t, h, k), {dy}, {dby_expert});
   const View drows_out = to_experts(b, "expert_out_grad", dby_expert, false);
   if (shared && b.layout.overlap_shared_experts) beside = mlp_backward(b, dy, state.shared);
+  View through_bias;
+  if (b.has(Role::ExpertFc2Bias)) through_bias = bias_gradient(b, drows_out, state);
   const Operands outer = operands(b, "experts_fc2_grad", drows_out, Role::ExpertFc2, false);
   const View dactivated = b.temporary("experts_activated_grad", s.expert_rows, moe.ffn);
   b.grouped_input_grad("experts_fc2", outer.rows, outer.weight, dactivated);
@@ -193,16 +238,20 @@ View moe_backward(StageBuilder& b, const View& dy, const MoeState& state) {
   const View dweights = b.temporary("router_weights_grad", s.expert_rows, 1, DType::F32);
   b.kernel("experts_activation", activation_op(b, OpKind::ActivationBackward),
            {dactivated, state.fc1, state.weights}, {dfc1, dweights});
+  if (present(through_bias)) {
+    b.kernel("router_weights_grad_add", {.kind = OpKind::Add, .dims = {dweights.elements()}},
+             {dweights, through_bias}, {dweights});
+  }
   if (b.trains(Role::ExpertFc2)) {
     b.grouped_weight_grad("experts_fc2", outer.cols, state.activated,
-                          b.weight(Role::ExpertFc2).gradient);
+                          b.weight(Role::ExpertFc2).gradient, {});
   }
   const Operands inner = operands(b, "experts_fc1_grad", dfc1, Role::ExpertFc1, false);
   const View drows = b.temporary("experts_input_grad", s.expert_rows, h);
   b.grouped_input_grad("experts_fc1", inner.rows, inner.weight, drows);
   if (b.trains(Role::ExpertFc1)) {
-    b.grouped_weight_grad("experts_fc1", inner.cols, state.rows,
-                          b.weight(Role::ExpertFc1).gradient);
+    b.grouped_weight_grad("experts_fc1", inner.cols, state.rows, b.weight(Role::ExpertFc1).gradient,
+                          fc1_bias(b).gradient);
   }
   const View back = from_experts(b, "expert_rows_grad", drows);
   const View dx = b.temporary("experts_grad", t, h);

@@ -1,6 +1,7 @@
 #include "strategies/lowering/parameters.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "strategies/lowering/stack_kernels.h"
 #include "strategies/offload/bucketing.h"
@@ -54,12 +55,16 @@ class TensorLister {
     }
   }
 
-  // Experts have no biases here. The router sees the rank's own tokens.
+  // The router sees the rank's own tokens.
   void experts(std::int32_t index, const std::string& l) {
     const std::int64_t n = s_.local_experts, gates = is_gated(m_.activation) ? 2 : 1;
+    const std::int64_t inner = n * gates * m_.moe.ffn;
+    if (m_.moe.bias) {
+      vector(Role::ExpertFc2Bias, index, l + "experts.fc2.bias", n * m_.hidden, Axis::Rows);
+    }
     matrix(Role::ExpertFc2, index, l + "experts.fc2", n * m_.hidden, m_.moe.ffn, Axis::Rows);
-    matrix(Role::ExpertFc1, index, l + "experts.fc1", n * gates * m_.moe.ffn, m_.hidden,
-           Axis::Rows);
+    if (m_.moe.bias) vector(Role::ExpertFc1Bias, index, l + "experts.fc1.bias", inner, Axis::Rows);
+    matrix(Role::ExpertFc1, index, l + "experts.fc1", inner, m_.hidden, Axis::Rows);
     matrix(Role::Router, index, l + "router", m_.moe.experts, m_.hidden, Axis::None);
     out_.back().partial = layout_.sp;
   }
@@ -235,7 +240,11 @@ void StageParameters::by_size(const std::vector<std::vector<TensorSpec>>& tensor
   // Linear weights may be stored in 8 bits, the rest is not; experts have replicas of their own.
   std::array<Open, 4> by_format;
   const bool offloaded = layout_.offload.enabled;
-  const std::int64_t limit = offloaded ? offload_bucket(tensors) : bucket_elements_;
+  // A window moves over layers.
+  const bool by_layer = layout_.offload.window > 0 && layout_.offload.bucket_elements == 0;
+  const std::int64_t limit = by_layer    ? std::numeric_limits<std::int64_t>::max()
+                             : offloaded ? offload_bucket(tensors)
+                                         : bucket_elements_;
   // The last micro-batch's backward takes the chunks from last to first.
   for (std::size_t v = tensors.size(); v-- > 0;) {
     const auto chunk = static_cast<std::int32_t>(v);
@@ -247,7 +256,10 @@ void StageParameters::by_size(const std::vector<std::vector<TensorSpec>>& tensor
         continue;
       }
       Open& open = by_format[(bits(dtype_of(t)) < 16 ? 1U : 0U) + (is_expert(t.role) ? 2U : 0U)];
-      if (offloaded && t.elements() > limit) {  // slots of memory are not made for it
+      const bool next_layer =
+          by_layer && !open.tensors.empty() && open.tensors.back().layer != t.layer;
+      // Slots of memory are not made for what is larger.
+      if (next_layer || (offloaded && t.elements() > limit)) {
         close(open.tensors, chunk);
         open.elements = 0;
       }

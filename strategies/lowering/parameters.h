@@ -40,6 +40,8 @@ enum class Role : std::uint8_t {
   Router,
   ExpertFc1,
   ExpertFc2,
+  ExpertFc1Bias,
+  ExpertFc2Bias,
   FinalGain,
   FinalBias,
   Head,
@@ -55,12 +57,14 @@ enum class Role : std::uint8_t {
 
 constexpr bool is_adapter(Role role) { return role >= Role::QkvAdapterIn; }
 /// Weights of the rank's experts, below each other: other ranks of the expert group hold others.
-constexpr bool is_expert(Role role) { return role == Role::ExpertFc1 || role == Role::ExpertFc2; }
+constexpr bool is_expert(Role role) {
+  return role >= Role::ExpertFc1 && role <= Role::ExpertFc2Bias;
+}
 /// Weights of the layers' matrix multiplies.
 constexpr bool is_linear(Role role) {
   return role == Role::Qkv || role == Role::Proj || role == Role::Fc1 || role == Role::Fc2 ||
          role == Role::QDown || role == Role::QUp || role == Role::KvDown || role == Role::KvUp ||
-         is_expert(role);
+         role == Role::ExpertFc1 || role == Role::ExpertFc2;
 }
 
 /// Layer numbers of Name for what lies before and after the layers.

@@ -154,8 +154,10 @@ void StageBuilder::linear_weight_grad(const std::string& name, const View& dy, c
 }
 
 void StageBuilder::grouped_linear(const std::string& name, const View& x, const View& w,
-                                  const View& y) {
+                                  const View& bias, const View& y) {
   const std::int64_t g = sizes.local_experts;
+  std::vector<View> reads{x, w};
+  if (present(bias)) reads.push_back(bias);
   kernel(name,
          {.kind = OpKind::GroupedGemm,
           .dtype = gemm_dtype(x),
@@ -164,7 +166,7 @@ void StageBuilder::grouped_linear(const std::string& name, const View& x, const 
           .slot = expert_load > 0 ? wiring.ep : SlotId{},
           .load = expert_load,
           .dims = {g, x.rows / g, y.cols, x.cols}},
-         {x, w}, {y});
+         std::move(reads), {y});
 }
 
 void StageBuilder::grouped_input_grad(const std::string& name, const View& dy, const View& w,
@@ -181,8 +183,10 @@ void StageBuilder::grouped_input_grad(const std::string& name, const View& dy, c
 }
 
 void StageBuilder::grouped_weight_grad(const std::string& name, const View& dy, const View& x,
-                                       const View& dw) {
+                                       const View& dw, const View& dbias) {
   const std::int64_t g = sizes.local_experts;
+  std::vector<View> writes{dw};
+  if (present(dbias)) writes.push_back(dbias);
   kernel_in(Phase::WeightGrad, name,
             {.kind = OpKind::GroupedGemm,
              .dtype = gemm_dtype(x),
@@ -192,7 +196,7 @@ void StageBuilder::grouped_weight_grad(const std::string& name, const View& dy, 
              .slot = expert_load > 0 ? wiring.ep : SlotId{},
              .load = expert_load,
              .dims = {g, dw.rows / g, dw.cols, x.rows / g}},
-            {dy, x}, {dw});
+            {dy, x}, std::move(writes));
 }
 
 // Layers share one that stays, by shape; that of the head lives for its kernel.

@@ -116,10 +116,13 @@ class StageBuilder {
   void linear_weight_grad(const std::string& name, const View& dy, const View& x, const View& dw,
                           bool transposed = false, RingRows of = {});
 
-  /// The same three of the rank's experts: x, y and w are one block per expert below each other.
-  void grouped_linear(const std::string& name, const View& x, const View& w, const View& y);
+  /// The same three of the rank's experts: x, y and w are one block per expert below each other,
+  /// and so are `bias` and its gradient `dbias`, if any.
+  void grouped_linear(const std::string& name, const View& x, const View& w, const View& bias,
+                      const View& y);
   void grouped_input_grad(const std::string& name, const View& dy, const View& w, const View& dx);
-  void grouped_weight_grad(const std::string& name, const View& dy, const View& x, const View& dw);
+  void grouped_weight_grad(const std::string& name, const View& dy, const View& x, const View& dw,
+                           const View& dbias);
 
   /// Collectives over tp, on the "tp" stream.
   void all_reduce(const std::string& name, const View& x, bool max = false);

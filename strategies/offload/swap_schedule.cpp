@@ -78,7 +78,7 @@ class Walk {
     stall_ += std::max(0.0, s.ready - now(use));
     s.last_use = use;
     s.free = u.end.value + stall_;
-    s.dirty = s.dirty || u.writes;
+    s.dirty = (s.dirty || u.writes) && !u.drops;
     previous_end_ = std::max(previous_end_, s.free);
     if (out != nullptr) out->slot_of_use.push_back(slot);
   }

@@ -23,6 +23,7 @@ struct SlotUse {
   Seconds begin{}, end{};
   bool reads = true;  // false: what was there is overwritten, so that nothing is loaded
   bool writes = false;
+  bool drops = false;  // what it holds is not needed any more: nothing is stored
 };
 
 struct SwapProblem {

@@ -60,8 +60,11 @@ std::vector<std::int32_t> communicator_sizes(const Plan& plan, RankId id) {
   return sizes;
 }
 
+// Some steps stay on the GPU.
+bool steps_stay(const OffloadSpec& spec) { return spec.optimizer_share < 1 || spec.window > 0; }
+
 bool leaves_with_step(const Context& c, const Instruction& i) {
-  if (c.spec.optimizer == OffloadPlace::Gpu || c.spec.optimizer_share < 1) return false;
+  if (c.spec.optimizer == OffloadPlace::Gpu || steps_stay(c.spec)) return false;
   const std::string& name = c.plan().names[i.name].op;
   if (c.spec.masters_on_gpu) return c.call(i).op.kind == OpKind::AdamStep;
   return name == "unscale" || name == "clip" || name == "copy_master" ||
@@ -90,23 +93,54 @@ std::vector<BufferId> ordinary(const Plan& plan, std::vector<BufferId> buffers) 
   return buffers;
 }
 
+// Steps of Adam in their order: those that leave, then those that stay.
+struct Steps {
+  std::vector<const Call*> leave, stay;
+};
+Steps steps_of(const Context& c) {
+  std::vector<CallId> all;
+  for (const Instruction& i : c.target().body) {
+    if (i.kind == Kind::Kernel && c.call(i).op.kind == OpKind::AdamStep) all.push_back(i.call_id());
+  }
+  Steps steps;
+  const std::size_t leave = steps_that_leave(c, all);
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    (k < leave ? steps.leave : steps.stay).push_back(&c.plan().calls[all[k].value]);
+  }
+  return steps;
+}
+
 // States that leave with the optimizer.
 std::vector<BufferId> states_of(const Context& c) {
   std::vector<BufferId> states;
-  if (c.spec.optimizer == OffloadPlace::Gpu || c.spec.optimizer_share < 1) return states;
-  std::set<std::uint32_t> stay;
-  for (const Instruction& i : c.target().body) {
-    if (!c.spec.masters_on_gpu || i.kind != Kind::Kernel) continue;
-    const Call& call = c.call(i);
-    const bool master = call.op.kind == OpKind::AdamStep && call.writes.size() > 3;
-    if (master) stay.insert(call.writes[0].buffer.value);
+  if (c.spec.optimizer == OffloadPlace::Gpu) return states;
+  std::set<std::uint32_t> leave;
+  for (const Call* adam : steps_of(c).leave) {
+    const bool master = adam->writes.size() > 3;
+    const std::size_t first = c.spec.masters_on_gpu && master ? 1 : 0;
+    for (std::size_t k = first; k + 1 < adam->writes.size(); ++k) {
+      leave.insert(adam->writes[k].buffer.value);
+    }
   }
   for (const BufferId b : used_buffers(c.plan(), c.target())) {
     const Buffer& buffer = c.plan().buffers[b.value];
-    const bool leaves = buffer.persistent && buffer.memory == MemoryClass::Optimizer;
-    if (leaves && !stay.contains(b.value)) states.push_back(b);
+    const bool state = buffer.persistent && buffer.memory == MemoryClass::Optimizer;
+    if (state && leave.contains(b.value)) states.push_back(b);
   }
   return states;
+}
+
+// Weights of the first layers that stay, and their gradients.
+std::set<std::uint32_t> resident(const Context& c) {
+  std::set<std::uint32_t> stay;
+  if (c.spec.window == 0) return stay;
+  for (const Call* adam : steps_of(c).stay) stay.insert(adam->writes.back().buffer.value);
+  std::vector<std::uint32_t> gradients;
+  for (const Parameter& p : c.target().parameters) {
+    if (stay.contains(p.weight.buffer.value)) gradients.push_back(p.gradient.buffer.value);
+  }
+  stay.insert(gradients.begin(), gradients.end());
+  return stay;
 }
 
 }  // namespace
@@ -198,6 +232,10 @@ Leaving choose_leaving(const Context& c) {
   if (c.spec.gradients != OffloadPlace::Gpu) {
     l.gradients = objects_of(c, MemoryClass::Gradients);
   }
+  const std::set<std::uint32_t> stay = resident(c);
+  for (auto* list : {&l.weights, &l.gradients}) {
+    std::erase_if(*list, [&](BufferId b) { return stay.contains(b.value); });
+  }
   std::vector<BufferId> away = states_of(c);
   away.insert(away.end(), l.weights.begin(), l.weights.end());
   away.insert(away.end(), l.gradients.begin(), l.gradients.end());
@@ -245,6 +283,11 @@ Leaving choose_leaving(const Context& c) {
 namespace {
 
 using offloading::Context;
+using offloading::Trial;
+
+// Slots of weights beside a window that has no number of its own: one in use, one to leave, two on
+// their way.
+constexpr std::int64_t kPrefetching = 4;
 
 std::optional<Infeasible> refusal(const Plan& plan, const Layout& layout) {
   const OffloadSpec& s = layout.offload;
@@ -267,12 +310,16 @@ std::optional<Infeasible> refusal(const Plan& plan, const Layout& layout) {
   return std::nullopt;
 }
 
-bool rewrite(Context& c) {
+bool rewrite(Context& c, Trial* trial) {
   Program& p = c.target();
   std::erase_if(p.body, offloading::is_sync_or_memory);
   c.streams = offloading::add_streams(p, c.spec);
   offloading::move_activations(c);
   const offloading::Leaving leaving = offloading::choose_leaving(c);
+  const auto weights = static_cast<std::int64_t>(leaving.weights.size());
+  const std::int64_t wanted = c.spec.slots > 0 ? c.spec.window : kPrefetching;
+  const bool windowed = trial != nullptr && c.spec.window > 0;
+  if (windowed && leaving.weight_slots < std::min(wanted, weights)) trial->fits = false;
   const bool on_host = c.spec.optimizer != OffloadPlace::Gpu && !c.spec.step_on_gpu;
   // Gradients that stay go down as soon as they are complete: nothing may read them later.
   offloading::gather_uses(
@@ -289,9 +336,56 @@ bool rewrite(Context& c) {
   return true;
 }
 
-// What `spec` says, on a plan that may be refused for its optimizer alone.
+// Messages of this collective share the links of copies.
+bool over_pcie(const Context& c, const Instruction& i) {
+  if (i.kind != Kind::Collective) return false;
+  const Rank& rank = c.plan().ranks[c.rank.value];
+  const std::uint32_t group = rank.slots[c.call(i).op.slot.value];
+  if (group == SlotId::kNone) return false;
+  const std::vector<RankId>& members = c.plan().communicators[group].members;
+  return std::any_of(members.begin(), members.end(), [&](RankId m) {
+    return c.topology->path(rank.gpu, c.plan().ranks[m.value].gpu) == PathKind::Pcie;
+  });
+}
+
+// When the last stream of the body ends, with nothing from other ranks but collectives. Copies and
+// what else goes over PCIe take turns on it where there is such.
+double makespan(const Context& c) {
+  const Program& program = c.target();
+  std::vector<double> clock(program.streams.size(), 0.0);
+  std::map<std::uint32_t, double> events, by_call;
+  std::map<std::uint32_t, bool> shares;
+  const bool shared = std::any_of(program.body.begin(), program.body.end(),
+                                  [&](const Instruction& i) { return over_pcie(c, i); });
+  double link = 0;
+  for (const Instruction& i : program.body) {
+    double& now = clock[i.stream];
+    if (i.kind == Kind::Record) {
+      events[i.event] = now;
+    } else if (i.kind == Kind::Wait) {
+      const auto recorded = events.find(i.event);
+      if (recorded != events.end()) now = std::max(now, recorded->second);
+    } else if (is_task(i.kind)) {
+      const auto [found, added] = by_call.try_emplace(i.call, 0.0);
+      if (added) {
+        found->second = offloading::duration(c, i).value;
+        shares[i.call] = shared && (i.kind == Kind::Copy || over_pcie(c, i));
+      }
+      const bool on_link = shares[i.call];
+      if (on_link) now = std::max(now, link);
+      now += found->second;
+      if (on_link) link = now;
+    }
+  }
+  return clock.empty() ? 0.0 : *std::max_element(clock.begin(), clock.end());
+}
+
+}  // namespace
+
+namespace offloading {
+
 Outcome<Plan> moved(Plan plan, const OffloadSpec& spec, const CostModel* costs,
-                    const Topology* topology, bool* fits = nullptr) {
+                    const Topology* topology, Trial* trial) {
   PlanBuilder builder(std::move(plan));
   const ArenaId host = builder.arena({.name = "host"});
   ArenaId nvme{};
@@ -310,56 +404,41 @@ Outcome<Plan> moved(Plan plan, const OffloadSpec& spec, const CostModel* costs,
       if (builder.plan().ranks[r].program == c.program) c.rank = RankId(r);
     }
     if (!c.rank.valid()) continue;
-    if (!rewrite(c)) {
+    if (!rewrite(c, trial)) {
       return Infeasible{.reason = "not lowered yet: other optimizers than Adam on the host",
                         .fix = "set job.optimizer to adam"};
     }
-    if (fits != nullptr && offloading::free_bytes(c, {}) < 0) *fits = false;
+    if (trial == nullptr || costs == nullptr || topology == nullptr) continue;
+    trial->fits = trial->fits && free_bytes(c, {}) >= 0;
+    constexpr Bytes kBlock(512);
+    const Bytes peak = memory_profile(c.plan(), c.target(), c.host, kBlock).peak;
+    const Bytes has = topology->node_type(c.plan().ranks[c.rank.value].gpu).host.memory;
+    const std::int64_t lacks = peak.value * c.ranks_on_node() - has.value;
+    if (has.value > 0) trial->host_short = std::max(trial->host_short, lacks);
+    trial->seconds = std::max(trial->seconds, makespan(c));
+    trial->compute = std::max(trial->compute, timeline(c).back());
   }
   return std::move(builder).take();
 }
 
-// The least share of the states, in eighths, whose leaving makes the rest fit; where not even all
-// suffice, gradients and weights leave too.
-Outcome<Plan> moved_as_needed(const Plan& plan, OffloadSpec spec, const CostModel* costs,
-                              const Topology* topology) {
-  constexpr int kParts = 8;
-  OffloadSpec states = spec;
-  states.params = states.gradients = OffloadPlace::Gpu;
-  states.params_auto = false;
-  spec.optimizer_share = 1;
-  if (costs == nullptr || topology == nullptr) return moved(plan, spec, costs, topology);
-  std::optional<Plan> best;
-  int low = 0, high = kParts + 1;  // the least that fits lies in [low, high]; more than all: none
-  while (low < high) {
-    const int parts = (low + high) / 2;
-    states.optimizer_share = static_cast<double>(parts) / kParts;
-    if (parts == 0) states.optimizer = OffloadPlace::Gpu;
-    bool fits = true;
-    Outcome<Plan> tried = moved(plan, states, costs, topology, &fits);
-    if (auto* refused = std::get_if<Infeasible>(&tried)) return *std::move(refused);
-    states.optimizer = spec.optimizer;
-    if (fits) {
-      best = parts == 0 ? plan : std::move(std::get<Plan>(tried));
-      high = parts;
-    } else {
-      low = parts + 1;
-    }
-  }
-  if (best) return *std::move(best);
-  return moved(plan, spec, costs, topology);
-}
-
-}  // namespace
+}  // namespace offloading
 
 Outcome<Plan> offload(Plan plan, const Layout& layout, const CostModel* costs,
                       const Topology* topology) {
-  if (!layout.offload.enabled) return plan;
+  const OffloadSpec& spec = layout.offload;
+  if (!spec.enabled) return plan;
   if (auto refused = refusal(plan, layout)) return *std::move(refused);
-  if (layout.offload.optimizer_share < 0) {
-    return moved_as_needed(plan, layout.offload, costs, topology);
+  const bool chooses = costs != nullptr && topology != nullptr;
+  if (spec.optimizer_share < 0) {
+    if (chooses) return offloading::moved_as_needed(plan, spec, *costs, *topology);
+    OffloadSpec all = spec;
+    all.optimizer_share = 1;
+    return offloading::moved(std::move(plan), all, costs, topology, nullptr);
   }
-  return moved(std::move(plan), layout.offload, costs, topology);
+  if (spec.window > 0 && chooses) {
+    return offloading::moved_with_window(plan, spec, *costs, *topology);
+  }
+  return offloading::moved(std::move(plan), spec, costs, topology, nullptr);
 }
 
 }  // namespace gputwin

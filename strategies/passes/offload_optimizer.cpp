@@ -59,7 +59,7 @@ class OptimizerMove {
     const std::vector<Instruction>& body = c_.target().body;
     std::map<std::uint32_t, View> unscaled;
     std::map<std::uint32_t, std::vector<std::size_t>> passes;  // by gradient or weight buffer
-    std::int64_t all = 0;
+    std::vector<CallId> calls;
     for (std::size_t i = 0; i < body.size(); ++i) {
       if (body[i].kind != Kind::Kernel) continue;
       const Call& call = c_.call(body[i]);
@@ -84,13 +84,9 @@ class OptimizerMove {
                         .sum = call.reads[1],
                         .weight = call.writes.back(),
                         .elements = read.elements()});
-      all += read.elements();
+      calls.push_back(body[i].call_id());
     }
-    double kept = static_cast<double>(all) * (1.0 - c_.spec.optimizer_share);
-    while (!steps_.empty() && static_cast<double>(steps_.back().elements) <= kept + 0.5) {
-      kept -= static_cast<double>(steps_.back().elements);
-      steps_.pop_back();
-    }
+    steps_.resize(steps_that_leave(c_, calls));
     return true;
   }
 
@@ -124,20 +120,27 @@ class OptimizerMove {
     const std::int32_t k = number_++;
     const Call adam = c_.call((*body_)[s.adam]);
     const bool keeps_master = c_.spec.masters_on_gpu && has_master(adam);
+    const bool casts = !keeps_master && casts_on_gpu(s, adam);
     drop_[s.adam] = 1;
     for (const std::size_t i : s.passes) drop_[i] = keeps_master ? 0 : 1;
     const bool clipped_first = keeps_master && clip_first(s);
     // One optimizer steps when all gradients are there and before the first weights go up: the
     // gradient of the first bucket comes down last, the weights of the last one go up first.
     const bool at_once = keeps_master && !c_.spec.overlap_copies && !c_.spec.delayed_update;
+    const bool wide = keeps_master || casts;  // F32 both ways
     const View down = keeps_master ? adam.reads[0] : s.gradient;
     const View up_to = keeps_master ? adam.writes[0] : s.weight;
-    const View gradient = on_host(down), weight = on_host(up_to);
+    const View gradient = casts ? wide_on_host(s) : on_host(down);
+    const View weight = casts ? adam.writes[0] : on_host(up_to);
     std::size_t at = s.adam;
     if (c_.spec.optimizer_by_bucket) {
       at = std::max(behind_last_use(down.buffer, s.adam), behind_last_use(up_to.buffer, s.adam));
     }
-    if (!leaving_.holds(down.buffer)) {
+    if (casts) {
+      const std::size_t when = behind_last_use(down.buffer, s.adam);
+      cast_down(s, gradient, k, insert_[when]);
+      at = std::max(at, when);
+    } else if (!leaving_.holds(down.buffer)) {
       const std::size_t when = behind_last_use(down.buffer, s.adam);
       const Instruction copy =
           c_.copy(CopyKind::DeviceToHost, c_.streams.out, down, gradient, "gradient_out", k);
@@ -156,8 +159,9 @@ class OptimizerMove {
               .writes = {}};
     if (c_.spec.clip_by_norm) call.reads.push_back(norm(s, at_once ? clipped_ : insert_[s.adam]));
     // Without a master among what is written the host steps the weight itself (op.h, note 4).
-    std::vector<View> states(adam.writes.begin() + (keeps_master ? 1 : 0), adam.writes.end() - 1);
+    std::vector<View> states(adam.writes.begin() + (wide ? 1 : 0), adam.writes.end() - 1);
     for (const View& v : states) c_.plan().buffers[v.buffer.value].arena = c_.host;
+    if (casts) c_.plan().buffers[weight.buffer.value].arena = c_.host;
     std::vector<Instruction>& here = at_once                  ? stepped_
                                      : c_.spec.delayed_update ? late_
                                                               : insert_[at];
@@ -174,6 +178,11 @@ class OptimizerMove {
                                        .occurrence = k})
                                 .value});
     to_nvme(states, used, k, here);
+    if (casts) {
+      // Casts wait for the step: between kernels of the backward pass they would hold these up.
+      cast_up(s, weight, k, insert_[s.adam]);
+      return;
+    }
     if (leaving_.holds(up_to.buffer)) return;
     std::vector<Instruction>& up = c_.spec.delayed_update ? insert_[s.adam] : insert_[at];
     const Instruction copy =
@@ -184,6 +193,64 @@ class OptimizerMove {
       up.push_back(copy);
     }
     if (keeps_master && !copies_master(s)) up.push_back(master_copy(s, up_to));
+  }
+
+  // Weights that leave come back in 16 bits for every use, and a delayed update does not wait.
+  bool casts_on_gpu(const Step& s, const Call& adam) const {
+    const bool can = has_master(adam) && bits(s.gradient.dtype) == 16 && !c_.spec.delayed_update &&
+                     c_.spec.optimizer == OffloadPlace::Cpu && !leaving_.holds(s.weight.buffer);
+    if (!can || c_.spec.cast == OffloadCast::Host) return false;
+    if (c_.spec.cast == OffloadCast::Gpu || c_.costs == nullptr) return true;
+    const GpuId gpu = c_.plan().ranks[c_.rank.value].gpu;
+    const auto copied = [&](std::int64_t bytes) {
+      return c_.costs->copy(CopyKind::DeviceToHost, Bytes(bytes), c_.spec.pinned, gpu).time.value;
+    };
+    const double dram = c_.topology->node_type(gpu).host.dram.value /
+                        static_cast<double>(std::max<std::int64_t>(c_.ranks_on_node(), 1));
+    const double pass = dram > 0 ? static_cast<double>(6 * s.elements) / dram : 0.0;
+    return copied(4 * s.elements) - copied(2 * s.elements) < pass;
+  }
+
+  View wide_on_host(const Step& s) {
+    Buffer b = c_.plan().buffers[s.gradient.buffer.value];
+    b.name = c_.target().name + ".wide_gradient" + std::to_string(number_);
+    b.bytes = Bytes(stored_bytes(DType::F32, s.elements));
+    b.dtype = DType::F32;
+    b.arena = c_.host;
+    b.framed = b.in_place = false;
+    b.persistent = true;
+    return flat_view(c_.builder.buffer(std::move(b)), s.elements, DType::F32);
+  }
+
+  // Two buffers of GPU memory each way, in turn.
+  View wide_on_gpu(const Step& s, const View& like, std::size_t way, std::int32_t k) {
+    const auto [found, added] = wide_.try_emplace({way, k % 2}, BufferId());
+    if (added) {
+      Buffer b = c_.plan().buffers[like.buffer.value];
+      b.name = c_.target().name + (way == 0 ? ".wide_out" : ".wide_in") + std::to_string(k % 2);
+      b.dtype = DType::F32;
+      b.memory = MemoryClass::Temporary;
+      b.arena = ArenaId(0);
+      b.framed = b.in_place = false;
+      b.persistent = true;
+      b.bytes = Bytes();
+      for (const Step& one : steps_) {
+        b.bytes = std::max(b.bytes, Bytes(stored_bytes(DType::F32, one.elements)));
+      }
+      found->second = c_.builder.buffer(std::move(b));
+    }
+    return flat_view(found->second, s.elements, DType::F32);
+  }
+
+  void cast_down(const Step& s, const View& host, std::int32_t k, std::vector<Instruction>& to) {
+    const View wide = wide_on_gpu(s, s.gradient, 0, k);
+    to.push_back(cast(s, s.gradient, wide, kCastGradient));
+    to.push_back(c_.copy(CopyKind::DeviceToHost, c_.streams.out, wide, host, "gradient_out", k));
+  }
+  void cast_up(const Step& s, const View& master, std::int32_t k, std::vector<Instruction>& to) {
+    const View wide = wide_on_gpu(s, s.weight, 1, k);
+    to.push_back(c_.copy(CopyKind::HostToDevice, c_.streams.in, master, wide, "weight_in", k));
+    to.push_back(cast(s, wide, s.weight, "copy_master"));
   }
 
   // All gradients are clipped before the first of them goes down, so that no clip waits for the
@@ -206,14 +273,15 @@ class OptimizerMove {
     });
   }
   Instruction master_copy(const Step& s, const View& master) const {
+    return cast(s, master, s.weight, "copy_master");
+  }
+  Instruction cast(const Step& s, const View& from, const View& to, const char* op_name) const {
     Instruction i = (*body_)[s.adam];
-    const Op op{.kind = OpKind::CastCopy,
-                .dtype = master.dtype,
-                .out = s.weight.dtype,
-                .dims = {s.elements}};
+    const Op op{
+        .kind = OpKind::CastCopy, .dtype = from.dtype, .out = to.dtype, .dims = {s.elements}};
     Name name = c_.plan().names[i.name];
-    name.op = "copy_master";
-    i.call = c_.builder.call({.op = op, .reads = {master}, .writes = {s.weight}}).value;
+    name.op = op_name;
+    i.call = c_.builder.call({.op = op, .reads = {from}, .writes = {to}}).value;
     i.name = c_.builder.name(std::move(name)).value;
     return i;
   }
@@ -277,12 +345,40 @@ class OptimizerMove {
   std::vector<Instruction> late_;  // at the start of the body: delayed updates
   std::vector<char> drop_;
   std::map<std::uint32_t, BufferId> twins_;
-  std::map<std::pair<std::size_t, std::int32_t>, BufferId> staging_;
+  std::map<std::pair<std::size_t, std::int32_t>, BufferId> staging_, wide_;
   std::int32_t number_ = 0;
   bool norm_copied_ = false;
 };
 
 }  // namespace
+
+namespace {
+
+bool of_a_layer(const Context& c, const View& weight) {
+  const std::vector<Parameter>& all = c.target().parameters;
+  const auto found = std::find_if(
+      all.begin(), all.end(), [&](const Parameter& p) { return p.weight.buffer == weight.buffer; });
+  return found == all.end() || found->name.starts_with("layer");
+}
+
+}  // namespace
+
+std::size_t steps_that_leave(const Context& c, const std::vector<CallId>& steps) {
+  const auto adam = [&](std::size_t i) -> const Call& { return c.plan().calls[steps[i].value]; };
+  std::size_t leave = steps.size();
+  for (std::int64_t window = c.spec.window; window > 0 && leave > 0; --leave) {
+    if (of_a_layer(c, adam(leave - 1).writes.back())) --window;
+  }
+  double kept = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    kept += static_cast<double>(adam(i).reads[0].elements()) * (1.0 - c.spec.optimizer_share);
+  }
+  for (; leave > 0; --leave) {
+    kept -= static_cast<double>(adam(leave - 1).reads[0].elements());
+    if (kept < -0.5) break;
+  }
+  return leave;
+}
 
 void gather_uses(const Context& c, const std::vector<BufferId>& gradients) {
   if (gradients.empty()) return;

@@ -12,6 +12,9 @@
 
 namespace gputwin::offloading {
 
+/// Reads a gradient for the last time: its F32 copy goes down instead.
+inline constexpr const char* kCastGradient = "cast_gradient";
+
 /// The streams of copies and of the host.
 struct Streams {
   std::uint8_t in = 0, out = 0, cpu = 0, nvme_in = 0, nvme_out = 0;
@@ -50,6 +53,10 @@ struct Leaving {
 /// Decides by how much memory is left beside everything that stays.
 Leaving choose_leaving(const Context& c);
 
+/// Of steps of Adam, in their order, those that leave: the first ones. Gradients are complete in
+/// the order of the backward pass, so that what stays are the embedding and the first layers.
+std::size_t steps_that_leave(const Context& c, const std::vector<CallId>& steps);
+
 /// Bytes of the GPU that nothing uses while all of `away` are gone; negative: too few. Without
 /// costs 0.
 std::int64_t free_bytes(const Context& c, const std::vector<BufferId>& away);
@@ -69,6 +76,31 @@ void move_activations(const Context& c);
 /// of buffers of host memory, and so does what tasks of the host change.
 void add_swaps(const Context& c, const std::vector<BufferId>& objects, std::int32_t slots,
                OffloadPlace home, const std::string& what);
+
+/// Of one instruction by itself, and of one copy while `ranks` GPUs, at most those below a switch,
+/// or all ranks of a drive's node copy: a share of the uplink or the drive.
+Seconds duration(const Context& c, const Instruction& i);
+Seconds shared_copy_time(const Context& c, CopyKind kind, Bytes bytes, std::int64_t ranks);
+
+/// What came of an attempt: the GPU's memory suffices, and the time of the slowest program by
+/// itself.
+struct Trial {
+  bool fits = true;
+  double seconds = 0, compute = 0;  // of them computing
+  std::int64_t host_short = 0;      // bytes that a node's host lacks
+};
+/// The plan with what `spec` says, its window and share taken as they stand.
+Outcome<Plan> moved(Plan plan, const OffloadSpec& spec, const CostModel* costs,
+                    const Topology* topology, Trial* trial);
+
+/// The largest window up to that of `spec` which fits beside as many slots, else none.
+Outcome<Plan> moved_with_window(const Plan& plan, OffloadSpec spec, const CostModel& costs,
+                                const Topology& topology);
+/// Of what fits the fastest, each program by itself: a share of the
+/// states, with gradients on the GPU or not; all of the states, with a window of the first layers
+/// whole and the other weights in slots, or all weights in slots.
+Outcome<Plan> moved_as_needed(const Plan& plan, const OffloadSpec& spec, const CostModel& costs,
+                              const Topology& topology);
 
 /// Start of every instruction of the body if nothing stalls, in seconds; one more for the end.
 std::vector<double> timeline(const Context& c);

@@ -25,25 +25,6 @@ bool overwrites(const Call& call, const View& v, const Plan& plan) {
   return kind && v.bytes() == plan.buffers[v.buffer.value].bytes;
 }
 
-Seconds duration(const Context& c, const Instruction& i) {
-  const Call& call = c.call(i);
-  if (c.costs == nullptr) return Seconds(1e-6);
-  const Rank& rank = c.plan().ranks[c.rank.value];
-  if (i.kind == Kind::Kernel) {
-    return c.costs
-        ->kernel(call.op, bytes_of(call.reads), bytes_of(call.writes),
-                 c.topology->device_kind(rank.gpu))
-        .time;
-  }
-  if (i.kind != Kind::Collective || rank.slots[call.op.slot.value] == SlotId::kNone) return {};
-  std::vector<GpuId> gpus;
-  for (const RankId m : c.plan().communicators[rank.slots[call.op.slot.value]].members) {
-    gpus.push_back(c.plan().ranks[m.value].gpu);
-  }
-  const Bytes bytes = std::max(bytes_of(call.reads), bytes_of(call.writes));
-  return closed_form(c.costs->collective(call.op.kind, bytes, gpus), gpus, *c.topology);
-}
-
 // Collectives that kernels wait for at once.
 bool blocks(const Context& c, const Instruction& i) {
   if (i.kind != Kind::Collective) return false;
@@ -55,7 +36,11 @@ class Swaps {
  public:
   Swaps(const Context& c, const std::vector<BufferId>& objects, OffloadPlace home,
         const std::string& what)
-      : c_(c), objects_(objects), on_nvme_(home == OffloadPlace::Nvme), what_(what) {
+      : c_(c),
+        objects_(objects),
+        on_nvme_(home == OffloadPlace::Nvme),
+        writes_back_(c.spec.writes_back && what == "weight"),
+        what_(what) {
     for (std::size_t k = 0; k < objects.size(); ++k) {
       index_[objects[k].value] = static_cast<std::int32_t>(k);
     }
@@ -88,11 +73,12 @@ class Swaps {
     for (std::uint32_t i = 0; i < body.size(); ++i) {
       if (!is_task(body[i].kind) || at_home(body[i])) continue;
       const Call& call = c_.call(body[i]);
+      drops_ = c_.plan().names[body[i].name].op == kCastGradient;
       for (const View& v : call.writes) {
         if (object(v) >= 0) add(i, object(v), !overwrites(call, v, c_.plan()), true, start);
       }
       for (const View& v : call.reads) {
-        if (object(v) >= 0) add(i, object(v), true, false, start);
+        if (object(v) >= 0) add(i, object(v), true, writes_back_, start);
       }
     }
     problem_.objects = static_cast<std::int32_t>(objects_.size());
@@ -104,24 +90,13 @@ class Swaps {
     }
   }
 
-  // All ranks of a node use its drives at once.
   Seconds drive_time(CopyKind kind, BufferId b) const {
-    if (!on_nvme_ || c_.costs == nullptr) return {};
-    const GpuId gpu = c_.plan().ranks[c_.rank.value].gpu;
-    const Bytes bytes = c_.plan().buffers[b.value].bytes;
-    return c_.costs->copy(kind, bytes, c_.spec.pinned, gpu).time *
-           static_cast<double>(c_.ranks_on_node());
+    return on_nvme_ && c_.costs != nullptr ? copy_time(kind, b) : Seconds();
   }
-
-  // Of a switch's uplink a share, as if all GPUs below it copied at once.
   Seconds copy_time(CopyKind kind, BufferId b) const {
     if (c_.costs == nullptr) return Seconds(1e-6);
-    const GpuId gpu = c_.plan().ranks[c_.rank.value].gpu;
-    const Bytes bytes = c_.plan().buffers[b.value].bytes;
-    const Seconds alone = c_.costs->copy(kind, bytes, c_.spec.pinned, gpu).time;
-    const PcieTree& pcie = c_.topology->node_type(gpu).pcie;
-    const double uplink = pcie.switch_uplink.value * pcie.efficiency / pcie.gpus_per_switch;
-    return std::max(alone, uplink > 0 ? bytes / BytesPerSecond(uplink) : Seconds());
+    constexpr std::int64_t kAll = 1 << 20;
+    return shared_copy_time(c_, kind, c_.plan().buffers[b.value].bytes, kAll);
   }
 
   void add(std::uint32_t i, std::int32_t object, bool reads, bool writes,
@@ -131,12 +106,14 @@ class Swaps {
       if (uses[k].object != object) continue;
       // An instruction that overwrites the whole and reads another part of it, reads.
       uses[k].writes = uses[k].writes || writes;
+      uses[k].drops = drops_;
       return;
     }
     if (!uses.empty() && uses.back().object == object) {  // one run of instructions
       uses.back().last = i;
       uses.back().end = Seconds(start[i + 1]);
       uses.back().writes = uses.back().writes || writes;
+      uses.back().drops = drops_;
       return;
     }
     uses.push_back({.object = object,
@@ -145,7 +122,8 @@ class Swaps {
                     .begin = Seconds(start[i]),
                     .end = Seconds(start[i + 1]),
                     .reads = reads,
-                    .writes = writes});
+                    .writes = writes,
+                    .drops = drops_});
   }
 
   std::vector<BufferId> like_the_largest(std::size_t count, const char* name, ArenaId arena) {
@@ -297,6 +275,8 @@ class Swaps {
   const Context& c_;
   const std::vector<BufferId>& objects_;
   const bool on_nvme_;
+  bool drops_ = false;      // the instruction is the last that needs its objects
+  const bool writes_back_;  // what was only read is copied down as well
   const std::string what_;
   std::map<std::uint32_t, std::int32_t> index_;  // by buffer
   SwapProblem problem_;
@@ -307,6 +287,41 @@ class Swaps {
 };
 
 }  // namespace
+
+Seconds duration(const Context& c, const Instruction& i) {
+  const Call& call = c.call(i);
+  if (c.costs == nullptr) return Seconds(1e-6);
+  const Rank& rank = c.plan().ranks[c.rank.value];
+  if (i.kind == Kind::Copy) {
+    return shared_copy_time(c, call.op.copy, bytes_of(call.reads), c.ranks_on_node());
+  }
+  if (i.kind == Kind::Kernel || i.kind == Kind::HostTask) {
+    return c.costs
+        ->kernel(call.op, bytes_of(call.reads), bytes_of(call.writes),
+                 c.topology->device_kind(rank.gpu))
+        .time;
+  }
+  if (i.kind != Kind::Collective || rank.slots[call.op.slot.value] == SlotId::kNone) return {};
+  std::vector<GpuId> gpus;
+  for (const RankId m : c.plan().communicators[rank.slots[call.op.slot.value]].members) {
+    gpus.push_back(c.plan().ranks[m.value].gpu);
+  }
+  const Bytes bytes = std::max(bytes_of(call.reads), bytes_of(call.writes));
+  return closed_form(c.costs->collective(call.op.kind, bytes, gpus), gpus, *c.topology);
+}
+
+Seconds shared_copy_time(const Context& c, CopyKind kind, Bytes bytes, std::int64_t ranks) {
+  const auto sharers = static_cast<double>(std::min<std::int64_t>(
+      ranks, c.topology->node_type(c.plan().ranks[c.rank.value].gpu).pcie.gpus_per_switch));
+  const GpuId gpu = c.plan().ranks[c.rank.value].gpu;
+  const Seconds alone = c.costs->copy(kind, bytes, c.spec.pinned, gpu).time;
+  if (kind == CopyKind::NvmeToHost || kind == CopyKind::HostToNvme) {
+    return alone * static_cast<double>(c.ranks_on_node());
+  }
+  const PcieTree& pcie = c.topology->node_type(gpu).pcie;
+  const double uplink = pcie.switch_uplink.value * pcie.efficiency / sharers;
+  return std::max(alone, uplink > 0 ? bytes / BytesPerSecond(uplink) : Seconds());
+}
 
 std::vector<double> timeline(const Context& c) {
   const std::vector<Instruction>& body = c.target().body;

@@ -147,7 +147,37 @@ TEST(Program, SaysWhatHelpsAHostThatIsTooSmall) {
       "--set cluster.groups.0.type.host.memory_GiB=64");
   EXPECT_EQ(output.exit_code, 3) << output.text;
   EXPECT_THAT(output.text, HasSubstr("GiB of host memory and has 64.0 GiB"));
-  EXPECT_THAT(output.text, HasSubstr("4 GPUs instead of 1: "));
+  EXPECT_THAT(output.text, HasSubstr("2 GPUs instead of 1: "));
+}
+
+// 1.3B with its states on a host of 8 GiB, which 12 bytes a parameter overfill: 16 bytes a
+// parameter fit on the A100 itself. Only other ways to offload were tried.
+TEST(Program, LeavesOffloadOutForAHostThatIsTooSmall) {
+  const ProgramOutput output = program(
+      "run gpt3_13b__a100_1x8__tp1_pp1_dp1_greedy --fit --set model=gpt3_1_3b "
+      "--set passes.0.offload.strategy=zero-offload --set layout.micro_batch=1 "
+      "--set cluster.groups.0.type.host.memory_GiB=8");
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  EXPECT_THAT(output.text,
+              HasSubstr("changed to fit: passes=[{\"offload\":{\"strategy\":\"none\"}}]"));
+}
+
+// What is said to make a layout possible is what --fit does, and memory is looked at after it: one
+// GPU has no tensor-parallel ranks to shard a sequence over, and 175B fits neither it nor a host of
+// 64 GiB.
+TEST(Program, FitTakesTheAdviceOfALayoutThatCannotBe) {
+  const std::string job = std::string("run ") + kSmall + " --set layout.tp=1 --set layout.sp=true ";
+  const ProgramOutput told = program(job);
+  EXPECT_EQ(told.exit_code, 3) << told.text;
+  EXPECT_THAT(told.text, HasSubstr("what would fit: set layout.sp to false"));
+  const ProgramOutput fitted = program(job + "--fit");
+  EXPECT_EQ(fitted.exit_code, 0) << fitted.text;
+  EXPECT_THAT(fitted.text, HasSubstr("changed to fit: layout.sp=false"));
+  const ProgramOutput large =
+      program(job + "--fit --set model=gpt3_175b --set cluster.groups.0.type.host.memory_GiB=64");
+  EXPECT_EQ(large.exit_code, 3) << large.text;
+  EXPECT_THAT(large.text, HasSubstr("changed to fit: layout.sp=false"));
+  EXPECT_THAT(large.text, HasSubstr("GiB too much"));
 }
 
 // The head of the report is that of the job that ran: --fit turns recomputation on.

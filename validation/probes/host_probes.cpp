@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <set>
 #include <thread>
 
@@ -84,11 +85,30 @@ double gap_of(const HostRun& run) {
   return median(gaps);
 }
 
+// Sigma of the log-normal factor whose mean, over its median of 1, is that of the kernels of an
+// iteration: E exp(sigma z) = exp(sigma^2 / 2). The median of iterations: one that another guest
+// of the machine interrupts is not what the others are like.
+double jitter_of(const HostRun& run, const std::vector<double>& medians) {
+  std::map<std::uint32_t, double> taken, usual;  // by body
+  for (const OpEvent& e : run.events) {
+    if (e.body == 0 || e.instruction->kind != Kind::Kernel) continue;
+    taken[e.body] += to_seconds(e.end - e.start).value;
+    usual[e.body] += medians[e.instruction->call];
+  }
+  std::vector<double> means;
+  for (const auto& [body, seconds] : taken) means.push_back(seconds / usual[body]);
+  return std::sqrt(2.0 * std::log(std::max(1.0, median(means))));
+}
+
 TableLines layers(const HostJob& job) {
   const HostPlan made(job);
   const HostRun run = run_on_host(made.plan, host_options(job, kBodies));
-  TableLines lines = kernel_lines(made.plan, call_medians(made.plan, run));
-  if (job.passes == "[]") add_machine(lines, "issue_us", gap_of(run) * 1e6);  // one stream
+  const std::vector<double> medians = call_medians(made.plan, run);
+  TableLines lines = kernel_lines(made.plan, medians);
+  if (job.passes == "[]") {  // one stream
+    add_machine(lines, "issue_us", gap_of(run) * 1e6);
+    add_machine(lines, "jitter_sigma", jitter_of(run, medians));
+  }
   return lines;
 }
 

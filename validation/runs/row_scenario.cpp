@@ -136,8 +136,12 @@ class RowTranslation {
   // 0.1 and biases until Megatron Core; Llama-like models (SwiGLU) and LLM Foundry have neither.
   bool gated() const { return one_of(word(model_, "activation"), {"swiglu", "geglu"}); }
   bool bias() const {
+    if (gpt_oss()) return true;
     return !gated() && word(model_, "activation") != "sq-relu" && !stack_is("mosaic");
   }
+  // Published with biases of attention and experts (attention_bias in its config.json;
+  // add_bias_linear in Megatron Bridge's GPTOSSProvider), which rows do not state.
+  bool gpt_oss() const { return word(model_, "name").starts_with("gpt-oss"); }
   double dropout() const {
     if (noted("dropout")) return 0.1;
     const bool early = stack_is("megatron-lm-20") || stack_is("oneflow") ||
@@ -249,6 +253,7 @@ class RowTranslation {
     e["every"] = count(moe, "every", 1);
     const bool padded = noted("token-drop") || noted("capacity-padded");
     e["capacity_factor"] = number(moe, "capacity_factor", padded ? 1.0 : 0.0);
+    if (gpt_oss()) e["bias"] = true;
     return e;
   }
 

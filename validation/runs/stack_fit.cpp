@@ -67,9 +67,9 @@ class Fit {
   StackFit result() {
     predict_without_factors();
     find_units();
-    for (int round = 0; round < 2; ++round) {
-      linearise();
-      fit_units();
+    for (const Round round : {Round::Shares, Round::Start, Round::AroundStart}) {
+      linearise(round);
+      fit_units(round);
     }
     StackFit fit;
     fit.unseen.no_factors = without_;
@@ -81,6 +81,15 @@ class Fit {
   }
 
  private:
+  // A start and the factor on in-node collectives multiply each other, so far from the answer no
+  // first order holds of both: the other factors come first, and where there is a start, all are
+  // fitted again around it.
+  enum class Round { Shares, Start, AroundStart };
+
+  bool takes_part(const Unit& unit, Round round) const {
+    return round != Round::AroundStart || fitted_.at(unit)[kStart] > 0;
+  }
+
   std::vector<Prediction> ask(const std::vector<PredictionRequest>& requests, double weight) {
     options_.progress = passes_.next(weight);
     return predict(requests, pool_, options_);
@@ -145,10 +154,13 @@ class Fit {
   }
 
   // Predicts each fitted run with the factors of its unit, and with each of them a step higher.
-  void linearise() {
+  void linearise(Round round) {
     std::vector<PredictionRequest> requests;
+    std::vector<std::pair<std::size_t, LinearRun*>> asked;
     for (auto& [i, line] : lines_) {
       const Unit unit = *unit_of(origins_[i].family, origins_[i].architecture);
+      if (!takes_part(unit, round)) continue;
+      asked.emplace_back(i, &line);
       const auto found = fitted_.find(unit);
       const StackFactors at = found == fitted_.end() ? kNoFactors : factors_of(found->second);
       line.at = logarithms(at);
@@ -161,7 +173,8 @@ class Fit {
     }
     const std::vector<Prediction> answers = ask(requests, kFactors + 1);
     const Prediction* next = answers.data();
-    for (auto& [i, line] : lines_) {
+    for (const auto& [i, asked_line] : asked) {
+      LinearRun& line = *asked_line;
       const Prediction* mine = next;
       next += kFactors + 1;
       if (std::any_of(mine, next, [](const auto& p) { return p.status != RowStatus::Ok; }))
@@ -181,8 +194,12 @@ class Fit {
     return list;
   }
 
-  void fit_units() {
-    for (const auto& [unit, list] : units_) fitted_[unit] = fit_factors(runs_of(unit));
+  void fit_units(Round round) {
+    for (const auto& [unit, list] : units_) {
+      if (!takes_part(unit, round)) continue;
+      const std::vector<LinearRun> runs = runs_of(unit);
+      fitted_[unit] = round == Round::Shares ? fit_without_start(runs) : fit_factors(runs);
+    }
   }
 
   void add_stacks(StackFit& fit) const {

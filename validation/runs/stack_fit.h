@@ -41,12 +41,13 @@ struct StackFit {
 };
 
 /// What passes of fit_stacks weigh, in passes over all runs.
-inline constexpr double kFitPasses = 18;
+inline constexpr double kFitPasses = 26;
 
 /// Fits the factors of every family of stacks (files of `hardware`/stacks) with at least kLeastRuns
 /// measured iteration times, in two rounds: shares are taken without factors, then with those of
-/// the first round. A family seen on several architectures gets factors of its own on each that has
-/// kLeastRuns, and those of all its runs elsewhere.
+/// the first round, which leaves CollectiveStart at 1; with a start in a third round, around the
+/// factors of the second. A family seen on several architectures gets factors of its own on each
+/// that has kLeastRuns, and those of all its runs elsewhere.
 ///
 /// `options.what_if` is not used. Deterministic. If `options.progress` returns false the result is
 /// of no use.

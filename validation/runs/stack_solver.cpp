@@ -16,7 +16,7 @@ constexpr double kRunError = 0.05;     // in log: of a run whose stack's factors
 constexpr double kFactorSpread = 0.3;  // in log: of factors from stack to stack
 constexpr double kStartSpread = 2.0;   // in log: of CollectiveStart
 constexpr double kMostStart = 100.0;
-constexpr double kStartGain = 0.01;  // of the mean cross-fitted error, or it is left at 1
+constexpr double kStartGain = 0.05;  // share of the mean cross-fitted error, or it is left at 1
 constexpr double kHostShare = 0.02;  // in the mean over runs
 constexpr auto kHost = static_cast<std::size_t>(Factor::Host);
 constexpr auto kStart = static_cast<std::size_t>(Factor::CollectiveStart);
@@ -122,14 +122,16 @@ double cross_fitted_error(std::span<const LinearRun> runs, Solve solve_fold) {
   return sum / static_cast<double>(runs.size());
 }
 
-LogFactors solve_without_start(std::span<const LinearRun> runs) { return solve(runs, 0).x; }
-
+// Runs taken around a start keep one: far from it their shares say nothing of times without.
 bool start_counts(std::span<const LinearRun> runs) {
+  const bool around =
+      std::any_of(runs.begin(), runs.end(), [](const LinearRun& r) { return r.at[kStart] > 0; });
+  if (around) return true;
   const bool any =
       std::any_of(runs.begin(), runs.end(), [](const auto& r) { return r.start_s > 0; });
   if (!any || runs.size() < 2 * kLeastRuns) return false;
-  return cross_fitted_error(runs, solve_with_start) + kStartGain <=
-         cross_fitted_error(runs, solve_without_start);
+  return cross_fitted_error(runs, solve_with_start) <=
+         (1 - kStartGain) * cross_fitted_error(runs, fit_without_start);
 }
 
 }  // namespace
@@ -145,8 +147,10 @@ double LinearRun::predicted(const LogFactors& x) const {
   return starting_at(x[kStart]) * std::exp(change);
 }
 
+LogFactors fit_without_start(std::span<const LinearRun> runs) { return solve(runs, 0).x; }
+
 LogFactors fit_factors(std::span<const LinearRun> runs) {
-  return start_counts(runs) ? solve_with_start(runs) : solve_without_start(runs);
+  return start_counts(runs) ? solve_with_start(runs) : fit_without_start(runs);
 }
 
 std::vector<std::size_t> folds(std::span<const LinearRun> runs) {

@@ -40,10 +40,13 @@ inline constexpr std::size_t kLeastRuns = 8;
 /// w     0.05 / 0.3: factors are 1 to within 0.3 (in log) unless runs with errors of 0.05 say
 ///       otherwise; what has no share of the times stays 1
 /// A factor on the host's launches is fitted only where its share is 2 % in the mean;
-/// CollectiveStart only where it brings the mean cross-fitted error down by a percentage point,
-/// with w 0.05 / 2, by Brent's method between 1 and 100. Solved with Ceres (dense QR, one thread);
-/// the order of `runs` does not change more than the last digits.
+/// CollectiveStart only where it brings the mean cross-fitted error down by a twentieth, or where
+/// the runs were taken around one, with w 0.05 / 2, by Brent's method between 1 and 100. Solved
+/// with Ceres (dense QR, one thread); the order of `runs` does not change more than the last
+/// digits.
 LogFactors fit_factors(std::span<const LinearRun> runs);
+/// The same with CollectiveStart left at 1.
+LogFactors fit_without_start(std::span<const LinearRun> runs);
 
 /// A fold for each run, so that cross-fitted factors of a run come from the runs of other folds:
 /// its group, if there are several and each leaves at least kLeastRuns others; else alternating in

@@ -165,6 +165,38 @@ TEST(Refusal, SaysWhatContextParallelismNeeds) {
   EXPECT_THAT(ring.fix, HasSubstr("cp_comm to all-gather"));
 }
 
+// Shares below 0, above 1 and, where nothing would be left, at the end of their range. -0.5 was
+// taken for "as little as memory asks for", which -1 stands for.
+TEST(Refusal, TakesSharesThatMeanSomething) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"({"offload": {"optimizer_share": -0.5}})", "/offload/optimizer_share"},
+      {R"({"offload": {"optimizer_share": -2}})", "/offload/optimizer_share"},
+      {R"({"offload": {"optimizer_share": 1.01}})", "/offload/optimizer_share"},
+      {R"({"offload": {"reserve": -0.1}})", "/offload/reserve"},
+      {R"({"offload": {"reserve": 1}})", "/offload/reserve"},
+      {R"({"compress": {"max_error": -0.1}})", "/compress/max_error"},
+      {R"({"compress": {"max_error": 1.5}})", "/compress/max_error"},
+      {R"({"compress": {"activations": {"codec": "topk", "keep": 0}}})",
+       "/compress/activations/keep"},
+      {R"({"compress": {"dp_gradients": {"codec": "topk", "keep": -0.1}}})",
+       "/compress/dp_gradients/keep"},
+      {R"({"compress": {"gradients": {"codec": "topk", "keep": 1.1}}})",
+       "/compress/gradients/keep"},
+      // A setting that the codec does not have was dropped, or changed another codec's bits.
+      {R"({"compress": {"activations": {"codec": "int8", "keep": 0.5}}})",
+       "/compress/activations/keep"},
+      {R"({"compress": {"pp_gradients": {"codec": "int4", "bits": 2}}})",
+       "/compress/pp_gradients/bits"},
+      {R"({"compress": {"dp_gradients": {"codec": "pwq", "rank": 4}}})",
+       "/compress/dp_gradients/rank"}};
+  for (const auto& [pass, pointer] : wrong) {
+    const std::string passes = std::string(R"({"passes": [)") + pass + "]}";
+    EXPECT_EQ(refusal(passes.c_str()).pointer, "/passes/0" + std::string(pointer)) << pass;
+  }
+  const InputError share = refusal(R"({"passes": [{"offload": {"optimizer_share": -0.5}}]})");
+  EXPECT_THAT(share.fix, HasSubstr("-1"));
+}
+
 TEST(Refusal, TakesEachPassOnceAndKnownCodecs) {
   const InputError twice = refusal(R"({"passes": [{"overlap": {}}, {"overlap": {}}]})");
   EXPECT_EQ(twice.pointer, "/passes/1/overlap");
@@ -306,6 +338,31 @@ TEST(Suggestion, MeasuresDistance) {
   EXPECT_EQ(nearest_word("gpip", {"none", "gpipe", "1f1b"}), "gpipe");
   EXPECT_EQ(nearest_legal(5, 1, 10, [](std::int64_t v) { return v % 4 == 0; }),
             (std::vector<std::int64_t>{4, 8}));
+}
+
+// Replicas 3 and 1 are four ranks, whatever tp x cp x dp x pp says: a straggler may be any of them,
+// and a list of devices names each of the four GPUs once.
+TEST(Refusal, CountsReplicasOfStagesAsRanks) {
+  const std::string run = "vgg16__v100_10gbe_4x1__tp1_pp2_dp1_1f1b_3-1";
+  const auto with = [&](const std::vector<std::string>& sets) {
+    return load_scenario(run, sets, data_dirs());
+  };
+  const auto refused = [&](const std::vector<std::string>& sets) {
+    try {
+      with(sets);
+    } catch (const InputError& e) {
+      return e;
+    }
+    ADD_FAILURE() << "was accepted: " << sets[0];
+    return InputError("", "", "", "", "");
+  };
+  const std::string slow = "what_if.stragglers.0.slowdown=2";
+  EXPECT_EQ(with({"what_if.stragglers.0.rank=3", slow}).what_if.stragglers[0].rank, RankId(3));
+  EXPECT_EQ(refused({"what_if.stragglers.0.rank=4", slow}).fix, "nearest legal value: 3");
+  EXPECT_EQ(with({"layout.devices=[3,1,2,0]"}).layout.devices[0], GpuId(3));
+  EXPECT_EQ(refused({"layout.devices=[0,1]"}).problem, "has 2 entries for 4 ranks");
+  EXPECT_EQ(refused({"layout.devices=[0,1,2,2]"}).pointer, "/layout/devices/3");
+  EXPECT_EQ(refused({"layout.devices=[0,1,2,9]"}).pointer, "/layout/devices/3");
 }
 
 }  // namespace

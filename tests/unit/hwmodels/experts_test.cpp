@@ -64,5 +64,30 @@ TEST(Experts, RowsArePaddedToTiles) {
   EXPECT_LT(time(128), time(129));
 }
 
+// 1,000 rows of 1,000 features in BF16: 24 MB in F32 and 4 MB in 16 bits forward, 32 and 8
+// backward, each of the kernels after the one before.
+TEST(Experts, BiasesCostTheirPassesAndTheirKernels) {
+  const Topology topology(test::nvswitch_cluster("h100-sxm-80gb", 1, 450, 50));
+  Job job;
+  job.stack = "generic";
+  const HardwareModel model(topology, job, test::data_folder());
+  const Device device = load_device(test::data_folder() / "devices" / "h100-sxm-80gb.json");
+  const auto time = [&](bool backward, std::uint16_t launches) {
+    const Op op{.kind = OpKind::ExpertBias,
+                .dtype = DType::Bf16,
+                .out = DType::Bf16,
+                .inverse = backward,
+                .launches = launches,
+                .dims = {1000, 1000, 4}};
+    return model.kernel(op, Bytes(1), Bytes(1), DeviceKindId(0)).time.value;
+  };
+  const auto expected = [&](double bytes, double kernels) {
+    const MemoryBoundParameters& m = device.memory_bound;
+    return kernels * m.start_up.value + bytes / (m.elementwise * device.memory_bandwidth.value);
+  };
+  EXPECT_NEAR(time(false, 10), expected(28e6, 10), 1e-9);
+  EXPECT_NEAR(time(true, 31), expected(40e6, 31), 1e-9);
+}
+
 }  // namespace
 }  // namespace gputwin

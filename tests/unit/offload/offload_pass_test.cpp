@@ -75,7 +75,7 @@ std::vector<Layout> layouts() {
 // the host's step used the right gradients and the second iteration the new weights.
 //
 // What the interpreter cannot tell where it knows no parameter in a slot, and what is left out
-// therefore: gradients with ZeRO 1 (the weights alone tell); ZeRO 1 and 2 with weights in slots;
+// therefore: gradients that went down as F32 copies, and with ZeRO 1 (the weights alone tell); ZeRO 1 and 2 with weights in slots;
 // which gradients are copies of others, so that norms of several stages or of tensor-parallel ranks
 // do not clip; that master weights start as the weights do where states or weights of several
 // buckets pass through one buffer, so that there are few buckets or one iteration, without a tied
@@ -83,15 +83,19 @@ std::vector<Layout> layouts() {
 using Change = std::function<void(OffloadSpec&)>;
 void expect_one_meaning(std::string_view strategy, const char* stack, int most_bodies = 2,
                         std::int64_t bucket_elements = 300, const Change& change = {},
-                        bool never_clips = false) {
+                        bool never_clips = false, DType gradients_in = DType::F32) {
   Job job = tiny_job(4);
   job.stack = stack;
+  job.precision.grads = gradients_in;
   std::uint64_t seed = 0;
   for (const Layout& layout : layouts()) {
     SCOPED_TRACE(std::string(strategy) + " tp" + std::to_string(layout.tp) + " pp" +
                  std::to_string(layout.pp) + " dp" + std::to_string(layout.dp) + " zero" +
                  std::to_string(layout.zero));
-    const bool gradients = layout.zero != 1;
+    Layout moved = offloaded(layout, strategy, bucket_elements);
+    if (change) change(moved.offload);
+    const bool cast = moved.offload.cast != OffloadCast::Host && gradients_in != DType::F32;
+    const bool gradients = layout.zero != 1 && !cast;
     const bool swaps = find_offload_strategy(strategy)->params != OffloadPlace::Gpu;
     if (swaps && (layout.zero == 1 || layout.zero == 2)) continue;
     if (most_bodies == 1 && layout.pp > 1) continue;               // a tied embedding is compared
@@ -100,8 +104,6 @@ void expect_one_meaning(std::string_view strategy, const char* stack, int most_b
     const bool clips = layout.tp * layout.pp == 1 && !never_clips;
     const Results expected =
         interpreted(plan_of(tiny_gpt(), layout, job), bodies, 0, gradients, clips);
-    Layout moved = offloaded(layout, strategy, bucket_elements);
-    if (change) change(moved.offload);
     const Plan plan = plan_of(tiny_gpt(), moved, job);
     EXPECT_TRUE(verify(plan, Depth::Races).empty());
     const Results actual = interpreted(plan, bodies, ++seed, gradients, clips);
@@ -148,6 +150,22 @@ TEST(OffloadMeaning, OfHalfOfMegatronsHybrid) {
                      [](OffloadSpec& s) { s.optimizer_share = 0.5; });
 }
 TEST(OffloadMeaning, OfTwinFlow) { expect_one_meaning("zero-offload-plus", "megatron-core"); }
+// The first layers stay whole, and what leaves of the others is copied down though unchanged.
+TEST(OffloadMeaning, OfStrongHold) {
+  for (const std::int64_t window : {1, 3, 100}) {
+    expect_one_meaning(
+        "stronghold", "megatron-core", 2, 300, [&](OffloadSpec& s) { s.window = window; }, true);
+  }
+}
+// F32 goes down and comes up, 16-bit gradients and weights stay on the GPU or leave.
+TEST(OffloadMeaning, OfCastsOnTheGpu) {
+  const Change casts = [](OffloadSpec& s) { s.cast = OffloadCast::Gpu; };
+  const DType half = DType::Bf16;
+  expect_one_meaning("superoffload", "megatron-core", 2, 2000, casts, true, half);
+  expect_one_meaning("superoffload", "megatron-lm-2021", 2, 2000, casts, true, half);
+  expect_one_meaning("zero-offload", "megatron-core", 2, 2000, casts, false, half);
+  expect_one_meaning("zero-infinity-cpu", "deepspeed", 2, 2000, casts, false, half);
+}
 TEST(OffloadMeaning, OfFsdp) { expect_one_meaning("fsdp-offload", "torch"); }
 TEST(OffloadMeaning, OfCapuchin) { expect_one_meaning("capuchin", "torch", 1); }
 
@@ -241,6 +259,67 @@ TEST(OffloadMemory, KeepsMastersWithMegatronsHybrid) {
   const std::int64_t states = bytes(whole, true, MemoryClass::Optimizer);
   EXPECT_EQ(3 * bytes(plan, true, MemoryClass::Optimizer), states);
   EXPECT_EQ(bytes(plan, false, MemoryClass::Optimizer), states);
+}
+
+// Two ways to cast: 2 bytes of each parameter that the host steps go each way, or 4, which the host
+// keeps as F32 gradients; its masters are what comes up. Nothing is stored of a 16-bit gradient
+// that was cast, and two buffers each way hold what is copied.
+TEST(OffloadMemory, CopiesFourBytesEachWayWhereTheGpuCasts) {
+  Job job = tiny_job(4);
+  job.precision.grads = DType::Bf16;
+  const auto plan = [&](OffloadCast cast) {
+    Layout layout = offloaded(Layout{}, "superoffload", 100);
+    layout.micro_batch = 4;
+    layout.offload.cast = cast;
+    return plan_of(tiny_gpt(), layout, job);
+  };
+  const auto copied = [](const Plan& p, CopyKind way) {
+    std::int64_t bytes = 0;
+    for (const Instruction& i : p.programs[0].body) {
+      if (i.kind != Kind::Copy || p.call(i).op.copy != way) continue;
+      bytes += bytes_of(p.call(i).reads).value;
+    }
+    return bytes;
+  };
+  const auto stepped = [](const Plan& p) {
+    std::int64_t elements = 0;
+    for (const Instruction& i : p.programs[0].body) {
+      if (i.kind == Kind::HostTask) elements += p.call(i).op.dims[0];
+    }
+    return elements;
+  };
+  const Plan host = plan(OffloadCast::Host), gpu = plan(OffloadCast::Gpu);
+  EXPECT_GT(stepped(gpu), 0);
+  EXPECT_EQ(stepped(host), stepped(gpu));
+  EXPECT_EQ(copied(host, CopyKind::HostToDevice), 2 * stepped(host));
+  EXPECT_EQ(copied(gpu, CopyKind::HostToDevice), 4 * stepped(gpu));
+  EXPECT_EQ(copied(gpu, CopyKind::DeviceToHost) - copied(host, CopyKind::DeviceToHost),
+            2 * stepped(gpu));
+  std::int64_t wide = 0;
+  for (const BufferId id : gpu.programs[0].buffers) {
+    const Buffer& b = gpu.buffers[id.value];
+    if (b.name.find(".wide_in") == std::string::npos) continue;
+    EXPECT_EQ(b.arena, ArenaId(0));
+    ++wide;
+  }
+  EXPECT_EQ(wide, 2);
+}
+
+// The embedding and a window of the first layers' buckets are stepped on the GPU, the others on the
+// host.
+TEST(OffloadMemory, KeepsTheFirstWindowWhole) {
+  const Job job = tiny_job(4);
+  const auto host_steps = [&](std::int64_t window) {
+    Layout layout = offloaded(Layout{}, "stronghold", 100);
+    layout.offload.window = window;
+    const Plan plan = plan_of(tiny_gpt(), layout, job);
+    return count(plan, 0, [](const Instruction& i) { return i.kind == Kind::HostTask; });
+  };
+  const auto all = host_steps(0);
+  const auto one = host_steps(1);
+  EXPECT_LT(one, all - 1);
+  EXPECT_EQ(host_steps(5), one - 4);
+  EXPECT_EQ(host_steps(1000), 0);
 }
 
 // With weights on NVMe five buffers of host memory are all that the host holds of them, however

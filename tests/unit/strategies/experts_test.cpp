@@ -19,6 +19,12 @@ Transformer tiny_experts() {
   return m;
 }
 
+Transformer tiny_biased() {
+  Transformer m = tiny_experts();
+  m.moe.bias = true;
+  return m;
+}
+
 Transformer tiny_latent() {
   Transformer m = tiny_experts();
   m.mla = {.q_rank = 6, .kv_rank = 4, .nope = 2, .rope = 2, .value = 3};
@@ -123,6 +129,7 @@ void expect_one_meaning(const Transformer& model, const Job& job) {
 }
 
 TEST(ExpertsMeaning, OfEveryLayout) { expect_one_meaning(tiny_experts(), job_of(8)); }
+TEST(ExpertsMeaning, OfBiases) { expect_one_meaning(tiny_biased(), job_of(8)); }
 TEST(ExpertsMeaning, OfLatentAttention) { expect_one_meaning(tiny_latent(), job_of(8)); }
 TEST(ExpertsMeaning, OfAPlainQueryProjection) {
   Transformer m = tiny_latent();
@@ -158,7 +165,21 @@ TEST(ExpertsMeaning, OfNarrowFormats) {
     job.precision.compute = format;
     job.precision.recipe = usual_recipe(format);
     expect_one_meaning(tiny_latent(), job);
+    expect_one_meaning(tiny_biased(), job);
   }
+}
+
+// Rows of zeros are no tokens: their weight is 0, and so is what they add to a bias's gradient.
+TEST(ExpertsMeaning, OfBiasesUnderACapacityNobodyReaches) {
+  Layout l;
+  l.dp = l.ep = 2;
+  l.schedule = Schedule::None;
+  Transformer padded = tiny_biased();
+  padded.moe.capacity_factor = 2;
+  const Results even = interpreted(tiny_biased(), l, job_of(4));
+  const Results more = interpreted(padded, l, job_of(4));
+  EXPECT_NEAR(even.loss, more.loss, 1e-12);
+  expect_equal(even.gradients, more.gradients);
 }
 
 // Padding to twice the even share adds rows of zeros and changes nothing.
@@ -175,7 +196,7 @@ TEST(ExpertsMeaning, OfACapacityNobodyReaches) {
 }
 
 TEST(ExpertsMeaning, GradientsAreDerivativesOfTheLoss) {
-  for (const Transformer& model : {tiny_experts(), tiny_latent(), tiny_windowed()}) {
+  for (const Transformer& model : {tiny_experts(), tiny_biased(), tiny_latent(), tiny_windowed()}) {
     Layout layout;
     layout.dp = 2;
     layout.ep = model.has_experts() ? 2 : 1;
@@ -216,6 +237,28 @@ TEST(ExpertsLowering, SendsAndHoldsWhatTheRoutingSays) {
     if (p.name == "layer1.experts.fc1.weight") held = p.rows;
   }
   EXPECT_EQ(held, 2 * 2 * 6);  // 2 experts, gate and up, width 6
+}
+
+// The bias of the second product is a step of its own, each expert launched apart: of 2 experts 2
+// kernels and 2 for all, backward 7 and 3. That of the first goes with its products.
+TEST(ExpertsLowering, AddsBiasesAsTheyAre) {
+  Layout l;
+  l.dp = l.ep = 2;
+  l.schedule = Schedule::None;
+  const Plan plan = plan_of(tiny_biased(), l, job_of(2));
+  EXPECT_EQ(count_ops(plan, Phase::Forward, 1, OpKind::ExpertBias), 1);
+  EXPECT_EQ(count_ops(plan, Phase::Backward, 1, OpKind::ExpertBias), 1);
+  for (const Call& call : plan.calls) {
+    if (call.op.kind == OpKind::ExpertBias) {
+      EXPECT_EQ(call.op.launches, call.op.inverse ? 7 * 2 + 3 : 2 * 2 + 2);
+    }
+    if (call.op.kind != OpKind::GroupedGemm) continue;
+    const bool first = call.op.dims[1] == 12 || call.op.dims[2] == 12;  // gate and up, width 6
+    const bool bias = call.op.trans_a ? call.writes.size() == 2 : call.reads.size() == 3;
+    EXPECT_EQ(bias, first && (call.op.trans_a || call.op.trans_b));
+  }
+  const Plan without = plan_of(tiny_experts(), l, job_of(2));
+  EXPECT_EQ(count_ops(without, Phase::Forward, 1, OpKind::ExpertBias), 0);
 }
 
 TEST(ExpertsLowering, LoadsExpertsUnevenly) {
@@ -263,6 +306,8 @@ TEST(ExpertsLowering, CountsParameters) {
   EXPECT_EQ(m.parameters_of_layer(0), attention + norms + 3 * 8 * 12);
   EXPECT_EQ(m.parameters_of_layer(1), attention + norms + 3 * 8 * 4 + 4 * (8 + 3 * 8 * 6));
   EXPECT_EQ(m.parameters() - m.active_parameters(), 3 * 2 * 3 * 8 * 6);
+  const std::int64_t of_biases = tiny_biased().parameters_of_layer(1) - m.parameters_of_layer(1);
+  EXPECT_EQ(of_biases, 4 * (2 * 6 + 8));
   m = tiny_latent();
   const std::int64_t latent = 6 * (8 + 16) + 8 * (4 + 2) + 4 * 4 * (2 + 3) + 4 * 3 * 8;
   EXPECT_EQ(m.attention_weights(), latent);

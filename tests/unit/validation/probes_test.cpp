@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "hwmodels/calibrate/device_file.h"
 #include "hwmodels/calibrate/processor_fit.h"
@@ -94,6 +97,40 @@ TEST_F(Probes, PlansRunAboutAsLongAsPredicted) {
     EXPECT_TRUE(o.right()) << o.faster << " before " << o.slower << ": " << o.measured;
   }
   EXPECT_TRUE(judged) << "no variants are twice apart: nothing was judged";
+}
+
+// The shipped computer without jitter and with sigma 0.4. One rank on one stream takes longer by
+// the mean of the factor, exp(0.4^2 / 2) = 1.083; two ranks that meet at every layer also wait for
+// the later of them. Operations stay at their medians.
+TEST_F(Probes, JitterLengthensIterationsAndMakesRanksWait) {
+  const auto predicted = [&](double sigma) {
+    const fs::path shipped =
+        fs::path(GPUTWIN_SOURCE_DIR) / "hwmodels" / "devices" / "host-cpu.json";
+    auto device = nlohmann::json::parse(std::ifstream(shipped));
+    device["name"] = "jitter";
+    device["processor"]["jitter_sigma"] = {
+        {"value", sigma}, {"source", "this test"}, {"kind", "assumed"}};
+    fs::create_directories(folder_);
+    ValidationOptions options;
+    options.device = (folder_ / "jitter.json").string();
+    std::ofstream(options.device) << device;
+    options.quick = true, options.repeats = 1, options.bodies = 2;
+    std::map<std::string, CaseResult> cases;
+    for (CaseResult& c : validate_host(options, [](double) { return true; }).cases) {
+      cases.emplace(c.name, std::move(c));
+    }
+    return cases;
+  };
+  const auto still = predicted(0.0), shaken = predicted(0.4);
+  const auto longer = [&](const char* name) {
+    return shaken.at(name).predicted_s / still.at(name).predicted_s;
+  };
+  EXPECT_NEAR(longer("on_device"), std::exp(0.08), 0.03);
+  EXPECT_GT(longer("tp2_fast_link"), longer("on_device") + 0.02);
+  double operations[2] = {0, 0};
+  for (const KindError& k : still.at("on_device").kinds) operations[0] += k.predicted_s;
+  for (const KindError& k : shaken.at("on_device").kinds) operations[1] += k.predicted_s;
+  EXPECT_DOUBLE_EQ(operations[0], operations[1]);
 }
 
 }  // namespace

@@ -117,6 +117,22 @@ TEST(RowScenario, CutsExpertsAsTheStacksRecipesDo) {
   parse_scenario(s.dump(), "row", {}, {});
 }
 
+// Rows do not state the biases that GPT-OSS was published with; other models with experts have
+// none.
+TEST(RowScenario, GivesGptOssItsBiases) {
+  Json config = small_config();
+  config["model"].update({{"positions", "rope"}, {"activation", "swiglu"}});
+  config["model"]["moe"] = {{"experts", 8}, {"topk", 2}, {"ffn", 64}};
+  config["parallel"].update({{"tp", 1}, {"dp", 4}, {"ep", 4}});
+  Json s = scenario_of(config);
+  EXPECT_EQ(s["model"]["bias"], false);
+  EXPECT_FALSE(s["model"]["moe"].contains("bias"));
+  config["model"]["name"] = "gpt-oss-20b";
+  s = scenario_of(config);
+  EXPECT_EQ(s["model"]["bias"], true);
+  EXPECT_EQ(s["model"]["moe"]["bias"], true);
+}
+
 TEST(RowScenario, SaysWhatItCannotTranslate) {
   Json config = small_config();
   config["model"]["kind"] = "cnn";

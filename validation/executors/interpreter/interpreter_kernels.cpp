@@ -30,26 +30,58 @@ void gemm(Work& work) {
   }
 }
 
-/// Block i of C is the product of blocks i of A and B.
+/// Block i of C is the product of blocks i of A and B, with a bias of each block, or its gradient.
 void grouped_gemm(Work& work) {
   const Op& op = work.op;
   const auto [g, m, n, k, u0, u1] = op.dims;
   const Array& a = input(work, 0, g * m * k);
   const Array& b = input(work, 1, g * k * n);
   Array& c = output(work, 0, g * m * n);
+  const Array* bias = work.reads.size() > 2 ? &input(work, 2, g * n) : nullptr;
+  Array* dbias = work.writes.size() > 1 ? &output(work, 1, g * m) : nullptr;
   for (std::int64_t e = 0; e < g; ++e) {
     const double* from_a = a.data() + e * m * k;
     const double* from_b = b.data() + e * k * n;
     for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t j = 0; j < n; ++j) {
-        double sum = 0.0;
+        double sum = bias ? (*bias)[e * n + j] : 0.0;
         for (std::int64_t l = 0; l < k; ++l) {
           sum += (op.trans_a ? from_a[l * m + i] : from_a[i * k + l]) *
                  (op.trans_b ? from_b[j * k + l] : from_b[l * n + j]);
         }
         accumulate(op, c[(e * m + i) * n + j], sum);
       }
+      if (dbias == nullptr) continue;
+      for (std::int64_t l = 0; l < k; ++l) (*dbias)[e * m + i] += from_a[l * m + i];
     }
+  }
+}
+
+/// Row i of block j gets w[i] bias[j].
+void expert_bias(Work& work) {
+  const std::int64_t t = work.op.dims[0], h = work.op.dims[1], e = work.op.dims[2];
+  const Array& x = input(work, 0, t * h);
+  const Array& bias = input(work, 1, e * h);
+  const Array& w = input(work, 2, t);
+  Array& y = output(work, 0, t * h);
+  for (std::int64_t i = 0; i < t * h; ++i) {
+    const std::int64_t row = i / h, block = row / (t / e);
+    y[i] = x[i] + w[row] * bias[block * h + i % h];
+  }
+}
+
+void expert_bias_grad(Work& work) {
+  const std::int64_t t = work.op.dims[0], h = work.op.dims[1], e = work.op.dims[2];
+  const Array& dy = input(work, 0, t * h);
+  const Array& bias = input(work, 1, e * h);
+  const Array& w = input(work, 2, t);
+  Array& dw = output(work, 0, t);
+  std::fill(dw.begin(), dw.end(), 0.0);
+  Array* dbias = work.writes.size() > 2 ? &output(work, 1, e * h) : nullptr;
+  for (std::int64_t i = 0; i < t * h; ++i) {
+    const std::int64_t row = i / h, at = row / (t / e) * h + i % h;
+    dw[row] += dy[i] * bias[at];
+    if (dbias != nullptr) (*dbias)[at] += dy[i] * w[row];
   }
 }
 
@@ -362,6 +394,7 @@ bool reads_output(const Op& op, std::size_t index, std::size_t outputs) {
     return index < 3;
   }
   if (op.kind == OpKind::SgdStep) return index < 2;
+  if (op.kind == OpKind::ExpertBias) return op.inverse && index == 1 && outputs > 2;
   if (op.kind == OpKind::Gemm) return op.accumulate && index == 0;
   if (op.kind == OpKind::Quantize) return op.accumulate && index + 1 == outputs;
   if (op.kind == OpKind::NormBackward || op.kind == OpKind::ActivationBackward) {
@@ -391,6 +424,7 @@ void compute(Work& work) {
     case OpKind::ActivationBackward: return activation_backward(work);
     case OpKind::BiasDropoutAdd: return bias_dropout_add(work);
     case OpKind::BiasGrad: return bias_grad(work);
+    case OpKind::ExpertBias: return work.op.inverse ? expert_bias_grad(work) : expert_bias(work);
     case OpKind::Rope: return rope(work);
     case OpKind::MlaRope: return mla_rope(work);
     case OpKind::MlaKeyValue: return mla_key_value(work);
