@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "hwmodels/flops.h"
@@ -233,6 +234,10 @@ void add_interval(const RunRequest& request, const HardwareModel& costs, const C
   result.extrapolated = interval.extrapolated;
 }
 
+void append(std::vector<std::string> lines, std::vector<std::string>& to) {
+  std::move(lines.begin(), lines.end(), std::back_inserter(to));
+}
+
 /// Changes a layout that cannot be lowered by one key so that it can. Returns what was done; empty:
 /// nothing.
 std::string make_legal(Scenario& scenario, const HardwareModel& costs) {
@@ -351,12 +356,8 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
     if (!change.empty()) result.warnings.push_back(change);
   }
   result.offload = offload_figures(prepared.plan, result.execution, costs, topology);
-  for (std::string& line : offload_lines(result.offload, result.execution.iteration)) {
-    result.warnings.push_back(std::move(line));
-  }
-  for (std::string& line : unmoved_lines(prepared.plan, scenario.layout.offload)) {
-    result.warnings.push_back(std::move(line));
-  }
+  append(offload_lines(result.offload, result.execution.iteration), result.warnings);
+  append(unmoved_lines(prepared.plan, scenario.layout.offload), result.warnings);
   add_warnings(costs, result);
   result.passes = std::move(passes);
   trace.close(scenario, result);

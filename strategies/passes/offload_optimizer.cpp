@@ -142,13 +142,11 @@ class OptimizerMove {
       at = std::max(at, when);
     } else if (!leaving_.holds(down.buffer)) {
       const std::size_t when = behind_last_use(down.buffer, s.adam);
-      const Instruction copy =
-          c_.copy(CopyKind::DeviceToHost, c_.streams.out, down, gradient, "gradient_out", k);
-      if (at_once) {
-        copied_down_.insert(copied_down_.begin(), copy);
-      } else {
-        (clipped_first ? clipped_ : insert_[when]).push_back(copy);
-      }
+      take_down(down, gradient, k,
+                at_once         ? copied_down_
+                : clipped_first ? clipped_
+                                : insert_[when],
+                at_once);
       at = std::max(at, when);
     }
     Call call{.op = {.kind = OpKind::CpuAdam,
@@ -178,21 +176,31 @@ class OptimizerMove {
                                        .occurrence = k})
                                 .value});
     to_nvme(states, used, k, here);
-    if (casts) {
-      // Casts wait for the step: between kernels of the backward pass they would hold these up.
-      cast_up(s, weight, k, insert_[s.adam]);
-      return;
-    }
+    // Casts wait for the step: between kernels of the backward pass they would hold these up.
+    if (casts) return cast_up(s, weight, k, insert_[s.adam]);
     if (leaving_.holds(up_to.buffer)) return;
-    std::vector<Instruction>& up = c_.spec.delayed_update ? insert_[s.adam] : insert_[at];
+    bring_up(s, weight, up_to, k, at, at_once);
+    if (keeps_master && !copies_master(s)) {
+      (c_.spec.delayed_update ? insert_[s.adam] : insert_[at]).push_back(master_copy(s, up_to));
+    }
+  }
+
+  void take_down(const View& down, const View& gradient, std::int32_t k,
+                 std::vector<Instruction>& into, bool in_front) {
+    const Instruction copy =
+        c_.copy(CopyKind::DeviceToHost, c_.streams.out, down, gradient, "gradient_out", k);
+    into.insert(in_front ? into.begin() : into.end(), copy);
+  }
+
+  void bring_up(const Step& s, const View& weight, const View& up_to, std::int32_t k,
+                std::size_t at, bool at_once) {
     const Instruction copy =
         c_.copy(CopyKind::HostToDevice, c_.streams.in, weight, up_to, "weight_in", k);
     if (at_once) {
       copied_up_.insert(copied_up_.begin(), copy);
     } else {
-      up.push_back(copy);
+      insert_[c_.spec.delayed_update ? s.adam : at].push_back(copy);
     }
-    if (keeps_master && !copies_master(s)) up.push_back(master_copy(s, up_to));
   }
 
   // Weights that leave come back in 16 bits for every use, and a delayed update does not wait.

@@ -75,7 +75,8 @@ std::vector<Layout> layouts() {
 // the host's step used the right gradients and the second iteration the new weights.
 //
 // What the interpreter cannot tell where it knows no parameter in a slot, and what is left out
-// therefore: gradients that went down as F32 copies, and with ZeRO 1 (the weights alone tell); ZeRO 1 and 2 with weights in slots;
+// therefore: gradients that went down as F32 copies, and with ZeRO 1 (the weights alone tell);
+// ZeRO 1 and 2 with weights in slots;
 // which gradients are copies of others, so that norms of several stages or of tensor-parallel ranks
 // do not clip; that master weights start as the weights do where states or weights of several
 // buckets pass through one buffer, so that there are few buckets or one iteration, without a tied
