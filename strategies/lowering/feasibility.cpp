@@ -143,8 +143,9 @@ Refusal tensor(const Transformer& m, const Layout& layout, const Job& job) {
   }
   if (layout.sp && tp == 1)
     return no("sequence parallelism needs tp > 1", "set layout.sp to false");
-  if (layout.sp && layout.micro_batch * job.sequence / layout.cp % tp != 0) {
-    return no("tp " + text(tp) + " does not divide the tokens of a micro-batch",
+  if (layout.sp && job.sequence / layout.cp % tp != 0) {
+    return no("tp " + text(tp) + " does not divide the tokens of a sequence (" +
+                  text(job.sequence / layout.cp) + ")",
               "set layout.sp to false");
   }
   if (m.positions == Positions::Learned && m.max_positions < job.sequence) {

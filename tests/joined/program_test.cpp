@@ -180,6 +180,16 @@ TEST(Program, FitTakesTheAdviceOfALayoutThatCannotBe) {
   EXPECT_THAT(large.text, HasSubstr("GiB too much"));
 }
 
+// Advice is looked for among layouts that can be: 129 tokens of a sample are not cut over two
+// tensor-parallel ranks, though those of four samples would be (overlap cuts by samples).
+TEST(Program, AdvisesNoShardsOfASequenceThatDoesNotDivide) {
+  const ProgramOutput output = program(
+      "run megatron_gpt_39b__a100_pcie_1x8__tp2_pp2_dp2_zero1_overlap_compress_greedy "
+      "--set job.sequence=129 --set layout.zero=0");
+  EXPECT_TRUE(output.exit_code == 0 || output.exit_code == 3) << output.text;
+  EXPECT_THAT(output.text, Not(HasSubstr("layout.sp=true")));
+}
+
 // The head of the report is that of the job that ran: --fit turns recomputation on.
 TEST(Program, ReportsTheLayoutThatFits) {
   const ProgramOutput output = program(
