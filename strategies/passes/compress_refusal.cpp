@@ -31,6 +31,10 @@ std::optional<Infeasible> compress_layers_refusal(const Transformer& model, cons
   if (layout.micro_batch * job.sequence % layout.tp != 0) {
     return no("tokens that tp does not divide", "change layout.micro_batch");
   }
+  if (layout.chunk_overlap.on() && job.sequence % layout.tp != 0) {
+    return no("samples that tp does not divide, where the overlap pass cuts by samples",
+              "set max_chunks of the pass overlap to 1, or change job.sequence");
+  }
   return std::nullopt;
 }
 
