@@ -68,6 +68,7 @@ Stack adjusted(Stack stack, const Adjustments& adjustments) {
   if (!adjustments.network.curves.empty()) stack.network = adjustments.network;
   stack.host.launch = stack.host.launch * stack.factor(Factor::Host);
   stack.host.collective_launch = stack.host.collective_launch * stack.factor(Factor::Host);
+  stack.host.resume = stack.host.resume * stack.factor(Factor::Host);
   return stack;
 }
 
@@ -212,6 +213,7 @@ HostCost HardwareModel::host(DeviceKindId kind) const {
   HostCost host = stacks_[kind.value].host;
   if (const auto& processor = devices_[kind.value].processor) {
     host.launch = host.collective_launch = processor->issue;
+    host.resume = Seconds{};
   }
   return host;
 }

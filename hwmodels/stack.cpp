@@ -60,6 +60,7 @@ Stack load_stack(const std::filesystem::path& path) {
   stack.host.launch = Seconds(file.number("/host/launch_us", Range::NotNegative) * 1e-6);
   stack.host.collective_launch =
       Seconds(file.number("/host/collective_launch_us", Range::NotNegative) * 1e-6);
+  stack.host.resume = Seconds(file.number_or("/host/resume_us", 0.0, Range::NotNegative) * 1e-6);
   stack.host.queue_depth = static_cast<std::int32_t>(file.number("/host/queue_depth"));
   stack.unknown_deviation = file.number_or("/unknown_stack/time_deviation", 0.0);
   file.finish();

@@ -122,7 +122,7 @@ CollectiveSchedule AblatedCosts::collective(OpKind kind, Bytes bytes,
 
 HostCost AblatedCosts::host(DeviceKindId device) const {
   HostCost cost = costs_.host(device);
-  if (contains(set_, Mechanism::Host)) cost.launch = cost.collective_launch = Seconds(0);
+  if (contains(set_, Mechanism::Host)) cost = {.queue_depth = cost.queue_depth};
   return cost;
 }
 

@@ -66,6 +66,7 @@ struct Interference {
 struct HostCost {
   Seconds launch{};             // host time to issue one instruction
   Seconds collective_launch{};  // to issue one collective, send or receive
+  Seconds resume{};             // more for the first task issued after HostWaits, however many
   /// Tasks issued and not yet ended, at most: task k is issued when task k - depth has ended. It is
   /// a ring freed in issue order, like the driver's.
   std::int32_t queue_depth = 1024;

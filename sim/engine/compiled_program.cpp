@@ -55,6 +55,7 @@ class Compiler {
     }
     out_.launch = plan_.cuda_graph ? 0 : to_ps(options_.host.launch);
     out_.communication_launch = plan_.cuda_graph ? 0 : to_ps(options_.host.collective_launch);
+    out_.resume = plan_.cuda_graph ? 0 : to_ps(options_.host.resume);
   }
 
   // Which Record does every Wait mean?

@@ -122,6 +122,7 @@ struct CompiledProgram {
   std::uint32_t compute_streams = 0;      // mask
   std::uint32_t overlapping_streams = 0;  // mask: with collectives marked kMayOverlap
   Ps launch = 0, communication_launch = 0;  // host time per task
+  Ps resume = 0;                            // more for the first one after the host waited
 
   const Instruction& instruction(std::uint32_t position) const {
     const std::size_t prologue = source->prologue.size();

@@ -104,6 +104,7 @@ struct RankState {
   bool host_launching = false;
   std::optional<std::uint32_t> host_waits_for;  // row of `records`
   bool host_waits_for_room = false;
+  bool host_waited = false;  // for an event, and has issued nothing since
   // The launch queue is a ring: its places are freed in the order of issue.
   std::deque<bool> over;    // by task in the queue, oldest first
   std::uint64_t freed = 0;  // tasks that have left the queue
@@ -203,8 +204,9 @@ Run::Run(const Plan& plan, const CostModel& costs, const Topology& topology,
   for (const Rank& rank : plan.ranks) {
     const DeviceKindId device = topology.device_kind(rank.gpu);
     host_costs_.push_back(costs.host(device));
-    if (plan.cuda_graph)
-      host_costs_.back().launch = host_costs_.back().collective_launch = Seconds{};
+    if (plan.cuda_graph) {
+      host_costs_.back() = {.queue_depth = host_costs_.back().queue_depth};
+    }
     slowdowns_.push_back(costs.interference(device).compute_slowdown);
     RankState state;
     state.program = &plan.programs[rank.program.value];
@@ -296,6 +298,7 @@ bool Run::issue(RankId r, const Instruction& instruction) {
     case Kind::HostWait: {
       const bool previous = (instruction.flags & kPreviousBody) != 0;
       const std::uint32_t record = (previous ? rank.previous : rank.latest)[instruction.event];
+      rank.host_waited = true;
       if (record == kNoRecord || rank.records[record]) return true;
       rank.host_waits_for = record;
       return false;
@@ -325,8 +328,8 @@ void Run::launch(RankId r, const Instruction& instruction) {
   task.body = rank.body;
   task.issuing = calendar_.now();
   const Ps launches = communicates ? 1 : plan_.call(instruction).op.launches;
-  task.issued =
-      task.issuing + launches * to_ps(communicates ? cost.collective_launch : cost.launch);
+  task.issued = task.issuing + (std::exchange(rank.host_waited, false) ? to_ps(cost.resume) : 0) +
+                launches * to_ps(communicates ? cost.collective_launch : cost.launch);
   if (communicates) task.sequence = take_sequence(r, instruction);
   if (task.body >= 0) ++open_[static_cast<std::size_t>(task.body)];
   task.number = rank.freed + rank.over.size();

@@ -251,6 +251,8 @@ void StreamCore::run_host(RankState& rank) {
         }
         at = std::max(at, room);
       }
+      if (host.waited) at += program.resume;
+      host.waited = false;
       host.time = at + (op == HostOp::LaunchSeveral
                             ? program.launch * program.host_launches[host.next_launches++]
                             : cost[static_cast<std::size_t>(op)]);
@@ -273,6 +275,7 @@ bool StreamCore::host_passes_wait(RankState& rank) {
   }
   host.time = std::max(host.time, event_time(rank, wait, host.body).time);
   ++host.next_wait;
+  host.waited = true;
   return true;
 }
 

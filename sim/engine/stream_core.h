@@ -104,6 +104,7 @@ struct HostState {
   std::uint32_t pc = 0, task = 0, next_wait = 0, next_launches = 0;
   std::uint16_t body = 0;
   Block block = Block::Ready;  // Ready, Issue (no room), Event or Finished
+  bool waited = false;         // for an event, and has issued nothing since
 };
 
 struct RankState {

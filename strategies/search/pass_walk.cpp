@@ -127,7 +127,7 @@ void PassWalk::run(const std::vector<Instruction>& piece) {
 void PassWalk::meet() {
   const double now = std::max(end(), host_);
   std::fill(streams_.begin(), streams_.end(), now);
-  host_ = now;
+  host_ = now + launch_.resume.value;
 }
 
 double PassWalk::end() const { return *std::max_element(streams_.begin(), streams_.end()); }

@@ -154,7 +154,7 @@ TableCostModel costs() {
   TableCostModel model;
   model.latency = Seconds(10e-6);
   model.compute_slowdown = 1.1;
-  model.host_cost = {Seconds(5e-6), Seconds(8e-6), 1024};
+  model.host_cost = {.launch = Seconds(5e-6), .collective_launch = Seconds(8e-6)};
   return model;
 }
 

@@ -195,7 +195,7 @@ std::vector<PlanCase> grids() {
     c.cluster = small_cluster(shape);
     c.costs.latency = Seconds(2e-6);
     c.costs.compute_slowdown = r / 256 % 2 == 0 ? 1.0 : 1.25;
-    if (r / 512 % 2 == 0) c.costs.host_cost = {Seconds(2e-6), Seconds(5e-6), 1024};
+    if (r / 512 % 2 == 0) c.costs.host_cost = {Seconds(2e-6), Seconds(5e-6), Seconds(4e-6), 1024};
     cases.push_back(std::move(c));
   }
   return cases;

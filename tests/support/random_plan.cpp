@@ -102,7 +102,7 @@ void Draft::draw_costs() {
   costs.copy_rate = BytesPerSecond(one_in(2) ? 10e9 : 100e9);
   if (one_in(3)) costs.rate_cap = BytesPerSecond(5e9);
   if (one_in(2)) costs.compute_slowdown = 1.25;
-  if (one_in(2)) costs.host_cost = {Seconds(2e-6), Seconds(5e-6), 1024};
+  if (one_in(2)) costs.host_cost = {Seconds(2e-6), Seconds(5e-6), Seconds(below(2) * 7e-6), 1024};
   if (one_in(3)) costs.host_cost.queue_depth = 4 + static_cast<std::int32_t>(below(4));
 }
 

@@ -145,7 +145,8 @@ struct RankState {
   std::vector<bool> over;  // by task in the order of issue
   std::size_t freed = 0;   // tasks at the front of `over` that are over: the launch queue is a ring
   int active_collectives = 0, actors = 0;
-  GatePtr room;  // the host waits for a task to end
+  GatePtr room;         // the host waits for a task to end
+  bool waited = false;  // the host, for an event, and has issued nothing since
   std::vector<double> body_end;
 };
 
@@ -249,6 +250,7 @@ void Run::host_thread(std::uint32_t r) {
       } else if (instruction.kind == Kind::Wait) {
         rank.streams[instruction.stream]->push({&instruction, gate_of()});
       } else if (instruction.kind == Kind::HostWait) {
+        rank.waited = true;
         if (const GatePtr gate = gate_of()) gate->wait();
       } else if (is_task(instruction.kind)) {
         const bool joins = grouped(instruction) && i + 1 < part.size() && grouped(part[i + 1]) &&
@@ -280,7 +282,8 @@ void Run::issue_task(std::uint32_t r, const Instruction& instruction, Item& grou
                : instruction.kind == Kind::Send     ? rank.pairs[{r, slot}]++
                                                     : rank.pairs[{slot, r}]++;
   }
-  const Seconds launch = communicates(instruction) ? cost.collective_launch : cost.launch;
+  Seconds launch = communicates(instruction) ? cost.collective_launch : cost.launch;
+  if (std::exchange(rank.waited, false)) launch += cost.resume;
   if (!plan_.cuda_graph) work_on(at_.other[r], static_cast<double>(to_ps(launch)));
   if (group.instruction == nullptr) group.instruction = &instruction;
   group.communications.emplace_back(&instruction, sequence);

@@ -67,6 +67,19 @@ TEST(Host, HostWaitHoldsEverythingBehindIt) {
   EXPECT_EQ(run.makespan, 15 * kUs);
 }
 
+// Two waits in a row, 7 us to go on after them: the first kernel behind them is issued at 17, the
+// second at once after it. The wait at the end is of nothing that follows.
+TEST(Host, ResumesOnceAfterItsWaits) {
+  World world;
+  world.costs.host_cost.resume = Seconds(7e-6);
+  const std::string waits = "  host_wait e0\n  host_wait e0\n";
+  const Execution run =
+      world.run("program p\n  stream compute compute\n  stream side communication\nbody\n" +
+                kernel("compute", 10) + "  record compute e0\n" + waits + kernel("side", 5) +
+                kernel("side", 5) + "  record side e0\n" + waits + "rank p gpu=0\n");
+  EXPECT_EQ(run.makespan, 27 * kUs);
+}
+
 // The Record behind the host's wait is not held back by the host: "long" passes it at 100 while the
 // host still waits for "short" at 5. Both events keep their own times: the last kernel runs from
 // 100 to 101.
