@@ -81,9 +81,15 @@ double ranks_per_core(const Processor& p, const NodeType& node) {
   return std::max(1.0, static_cast<double>(node.gpus) / p.cores);
 }
 
-// How much longer a kernel takes because all ranks of the node work.
-double load(const Processor& p, const NodeType& node, double loaded) {
-  return (node.gpus > 1 ? loaded : 1.0) * ranks_per_core(p, node);
+// How much longer a kernel takes because all ranks of the node work, and copies between kernels.
+double load(const Processor& p, const NodeType& node, double loaded, double among_copies) {
+  return (node.gpus > 1 ? loaded : 1.0) * (p.among_copies ? among_copies : 1.0) *
+         ranks_per_core(p, node);
+}
+
+// What passes after the time of a slowed link: the rest of the work, or the end of a sleep.
+Seconds late(const Processor& p, double work, double link) {
+  return work > link ? Seconds(work - link) : p.oversleep;
 }
 
 Cost base_cost() {
@@ -104,7 +110,7 @@ Cost product_cost(const Processor& p, const NodeType& node, const Op& op) {
                      "measure it: gputwin probes run --only products, then gputwin calibrate");
   }
   const ProductModel& model = found->second;
-  double factor = load(p, node, p.loaded_products);
+  double factor = load(p, node, p.loaded_products, p.among_copies_products);
   if (!model.factor.size.empty()) factor *= model.factor.at(item_flops(shape));
   const Seconds call = p.issue + Seconds(shape.batch * model.call.value * factor);
   const Seconds compute(shape.batch * item_flops(shape) / model.rate.value * factor);
@@ -207,9 +213,12 @@ Processor read_processor(ConstantsFile& file) {
   p.copies = read_curves(file, at + "copies");
   p.loaded_products = file.number(at + "loaded/products");
   p.loaded_operators = file.number(at + "loaded/operators");
+  p.among_copies_products = file.number_or(at + "among_copies/products", 1.0);
+  p.among_copies_operators = file.number_or(at + "among_copies/operators", 1.0);
   p.shared_core = file.number(at + "shared_core/compute_slowdown");
   p.issue = Seconds(file.number(at + "issue_us", Range::NotNegative) * 1e-6);
   p.wake = Seconds(file.number(at + "wake_us", Range::NotNegative) * 1e-6);
+  p.oversleep = Seconds(file.number_or(at + "oversleep_us", 0.0, Range::NotNegative) * 1e-6);
   p.jitter_sigma = file.number_or(at + "jitter_sigma", 0.0);
   p.file_read = BytesPerSecond(file.number_or(at + "file/read_GBps", 0.0) * 1e9);
   p.file_write = BytesPerSecond(file.number_or(at + "file/write_GBps", 0.0) * 1e9);
@@ -231,7 +240,8 @@ Cost processor_kernel(const Processor& p, const NodeType& node, const Op& op, By
                      "measure it: gputwin probes run, then gputwin calibrate");
   }
   const Seconds alone = model->row * operator_rows(op) + Seconds(model->curve.at(bytes));
-  const Seconds work = alone * load(p, node, p.loaded_operators);
+  const double among_copies = op.kind == OpKind::CpuAdam ? 1.0 : p.among_copies_operators;
+  const Seconds work = alone * load(p, node, p.loaded_operators, among_copies);
   cost.time = p.issue + work;
   cost.terms[static_cast<std::size_t>(Term::StartUp)] = p.issue;
   cost.terms[static_cast<std::size_t>(Term::Memory)] = work;
@@ -251,16 +261,15 @@ Cost processor_copy(const Processor& p, const NodeType& node, CopyKind kind, Byt
   const bool drive = kind == CopyKind::NvmeToHost || kind == CopyKind::HostToNvme;
   BytesPerSecond link = node.pcie.per_gpu * node.pcie.efficiency;
   if (drive) link = kind == CopyKind::NvmeToHost ? node.nvme_read : node.nvme_write;
-  const double start = std::min(curve->value.front(), curve->at(size));
   const double governed =
       kind == CopyKind::DeviceToDevice || link.value <= 0 ? 0.0 : size / link.value;
-  const double work = curve->at(size) * load(p, node, p.loaded_operators);
+  const double work = curve->at(size) * load(p, node, p.loaded_operators, 1.0);
   Cost cost = base_cost();
-  const Seconds start_up = p.wake_ups() + Seconds(start);
-  cost.time = p.wake_ups() + Seconds(std::max(work, start + governed));
+  const Seconds start_up = p.wake_ups() + Seconds(std::min(curve->value.front(), work));
+  cost.time = p.wake_ups() + Seconds(governed) + late(p, work, governed);
   cost.terms[static_cast<std::size_t>(Term::StartUp)] = start_up;
   cost.terms[static_cast<std::size_t>(Term::Bandwidth)] = cost.time - start_up;
-  cost.model = "host copy: max(measured curve, start-up + bytes / link)";
+  cost.model = "host copy: max(measured curve, bytes / link + oversleep)";
   cost.op_class = "copy";
   return cost;
 }
@@ -271,7 +280,7 @@ CollectiveSchedule processor_collective(const Processor& p, const NodeType& node
   schedule.low = kLow;
   schedule.high = kHigh;
   schedule.algorithm = Algorithm::Direct;
-  schedule.model = "host collective: max(measured curve, wake-up + ring bytes / link)";
+  schedule.model = "host collective: wake-ups + max(measured curve, ring bytes / link + oversleep)";
   if (members == 1) return schedule;
   const SizeCurve* curve = find(p.collectives, collective_key(kind));
   if (curve == nullptr) {
@@ -287,7 +296,7 @@ CollectiveSchedule processor_collective(const Processor& p, const NodeType& node
   const double link = node.pcie.per_gpu.value * node.pcie.efficiency;
   const double governed = link > 0 ? load / link : 0.0;
   const double work = curve->at(size) * ranks_per_core(p, node);
-  schedule.latency = p.wake_ups() + Seconds(std::max(curve->value.front(), work - governed));
+  schedule.latency = p.wake_ups() + late(p, work, governed);
   schedule.sm_share = 1.0;
   const bool message = kind == OpKind::SendTo || kind == OpKind::RecvFrom;
   const std::int32_t edges = message ? 1 : members;

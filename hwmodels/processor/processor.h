@@ -4,7 +4,8 @@
 //   product    t = f (batch (t0 + flops / R + bytes(A, B) / P + bytes(C) / W))      f by flops
 //   operator   t = rows t1 + curve(bytes read and written), constants of each kind of kernel; rows
 //              count for softmax, whose exponentials and sums start anew for each
-//   collective max(curve(bytes), t0 + ring bytes / link), message and copy alike
+//   collective max(curve(bytes), ring bytes / link + oversleep), message and copy alike: who is
+//              done before a slowed link would be sleeps until then, and a little longer
 //
 // R is what the matrix library sustains once operands are packed, P packs them, W writes results
 // (twice where they are accumulated); f is the median of measured / formula by size: libraries take
@@ -13,7 +14,8 @@
 //
 // Threads that share a core share its time: with more working ranks than cores every time is
 // longer by ranks / cores. Ranks on cores of their own still share caches and memory; `loaded` is
-// how much longer kernels take while every rank's core works, against one alone.
+// how much longer kernels take while every rank's core works, against one alone. Kernels that wait
+// for copies find other caches after their sleep; `among_copies` is how much longer they take.
 // A stream that waits for another one is a thread that sleeps: joining what another stream computed
 // and handing back its own result cost two wake-ups, which collectives, messages and copies pay.
 // Kernels of a computer that others use too last longer at times, never shorter by as much: costs
@@ -72,9 +74,14 @@ struct Processor {
   std::map<std::string, SizeCurve> collectives;    // seconds by bytes; by kind, and "message"
   std::map<std::string, SizeCurve> copies;         // seconds by bytes; by kind of copy
   double loaded_products = 1.0, loaded_operators = 1.0;
+  /// Kernels run between copies that their stream waits for: it slept, and the caches hold what
+  /// was copied. How much longer they take; not CPU Adam, which is measured so.
+  bool among_copies = false;
+  double among_copies_products = 1.0, among_copies_operators = 1.0;
   double shared_core = 1.0;  // of kernels whose rank also runs a collective on the same core
   Seconds issue{};           // least time between two tasks of a stream
   Seconds wake{};            // until a stream that waited for another one runs again
+  Seconds oversleep{};       // of a thread that sleeps until a slowed link would be over
   double jitter_sigma = 0;   // of kernel durations about their median (Plan::jitter)
   /// Of a stream that works for another: to begin, and to hand back.
   Seconds wake_ups() const { return wake * 2.0; }

@@ -300,8 +300,10 @@ RunOutcome run(const Scenario& as_given, const RunRequest& request) {
   Scenario scenario = as_given;
   const Topology topology(scenario.cluster);
   const WhatIf& what_if = scenario.what_if;
-  const HardwareModel costs(topology, scenario.job, data_directory() / "hwmodels",
-                            without(what_if.without, {.times = what_if.times}));
+  const HardwareModel costs(
+      topology, scenario.job, data_directory() / "hwmodels",
+      without(what_if.without,
+              {.times = what_if.times, .among_copies = scenario.layout.offload.enabled}));
   const AblatedCosts ablated(costs, what_if.without);
   const CostModel& priced =
       what_if.without.empty() ? static_cast<const CostModel&>(costs) : ablated;

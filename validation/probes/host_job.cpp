@@ -75,7 +75,8 @@ executors::HostOptions host_options(const HostJob& job, int bodies) {
 HostPlan::HostPlan(const HostJob& job)
     : scenario(host_scenario(job)),
       topology(scenario.cluster),
-      costs(topology, scenario.job, data_directory() / "hwmodels"),
+      costs(topology, scenario.job, data_directory() / "hwmodels",
+            {.among_copies = scenario.layout.offload.enabled}),
       plan(plan_of(scenario, costs, topology)) {}
 
 HostRun run_on_host(const Plan& plan, const executors::HostOptions& options) {

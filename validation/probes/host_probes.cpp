@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <set>
 #include <thread>
 
@@ -160,6 +162,11 @@ std::vector<HostJob> layer_jobs(bool quick) {
   return jobs;
 }
 
+std::string offload_passes(std::int64_t hidden) {
+  return fmt::format(R"([{{"offload":{{"strategy":"zero-offload","bucket_elements":{}}}}}])",
+                     4 * hidden * hidden);
+}
+
 // The same layers with the optimizer on the host: CPU Adam and what moves its operands.
 std::vector<HostJob> offload_jobs(bool quick) {
   std::vector<HostJob> jobs;
@@ -168,44 +175,68 @@ std::vector<HostJob> offload_jobs(bool quick) {
     HostJob job;
     job.name = fmt::format("host_adam_h{}", hidden);
     job.hidden = hidden, job.heads = hidden / 32, job.sequence = 48;
-    job.passes =
-        fmt::format(R"([{{"offload":{{"strategy":"zero-offload","bucket_elements":{}}}}}])",
-                    4 * hidden * hidden);
+    job.passes = offload_passes(hidden);
     jobs.push_back(job);
   }
   return jobs;
 }
 
-// The same work on one rank and on two at once: how much longer its kernels take.
-TableLines loaded(bool quick) {
-  HostJob alone{.name = "alone", .hidden = quick ? 96 : 192, .heads = 6, .sequence = 96};
-  HostJob both = alone;
-  both.name = "both", both.dp = 2;
-  const HostPlan one(alone), two(both);
-  const auto times = [&](const HostPlan& p, const HostJob& job) {
-    std::map<std::string, std::vector<double>> of;
-    const auto medians = call_medians(p.plan, run_on_host(p.plan, host_options(job, kBodies)));
-    for (std::size_t c = 0; c < p.plan.calls.size(); ++c) {
-      const Call& call = p.plan.calls[c];
-      if (medians[c] <= 0 || call.op.kind >= OpKind::AllReduce) continue;
-      const auto bytes = (bytes_of(call.reads) + bytes_of(call.writes)).value;
-      of[fmt::format("{}/{}/{}", is_product(call.op.kind) ? "p" : "o", operator_key(call.op),
-                     bytes)]
-          .push_back(medians[c]);
+// Median seconds of each kind of kernel by the bytes of its operands; products and operators.
+using KernelTimes = std::array<std::map<std::string, double>, 2>;
+
+KernelTimes kernel_times(const HostJob& job) {
+  const HostPlan p(job);
+  const auto medians = call_medians(p.plan, run_on_host(p.plan, host_options(job, kBodies)));
+  std::array<std::map<std::string, std::vector<double>>, 2> of;
+  for (std::size_t c = 0; c < p.plan.calls.size(); ++c) {
+    const Call& call = p.plan.calls[c];
+    if (medians[c] <= 0 || call.op.kind >= OpKind::AllReduce) continue;
+    const auto bytes = (bytes_of(call.reads) + bytes_of(call.writes)).value;
+    of[is_product(call.op.kind) ? 0 : 1][fmt::format("{}/{}", operator_key(call.op), bytes)]
+        .push_back(medians[c]);
+  }
+  KernelTimes times;
+  for (std::size_t k = 0; k < of.size(); ++k) {
+    for (auto& [key, list] : of[k]) times[k][key] = median(list);
+  }
+  return times;
+}
+
+// How much longer kernels take in jobs that `change` made of these than in themselves: medians over
+// kernels that are alike.
+TableLines change_of_kernels(const std::string& quantity, bool quick,
+                             const std::function<void(HostJob&)>& change) {
+  std::array<std::vector<double>, 2> ratios;
+  for (const std::int64_t hidden :
+       quick ? std::vector<std::int64_t>{96} : std::vector<std::int64_t>{128, 192, 256}) {
+    const HostJob alone{.name = quantity, .hidden = hidden, .heads = hidden / 32, .sequence = 48};
+    HostJob changed = alone;
+    change(changed);
+    const KernelTimes before = kernel_times(alone), after = kernel_times(changed);
+    for (std::size_t k = 0; k < after.size(); ++k) {
+      for (const auto& [key, seconds] : after[k]) {
+        const auto found = before[k].find(key);
+        if (found != before[k].end()) ratios[k].push_back(seconds / found->second);
+      }
     }
-    return of;
-  };
-  auto at_one = times(one, alone), at_two = times(two, both);
-  std::vector<double> products, operators;
-  for (auto& [key, list] : at_two) {
-    const auto found = at_one.find(key);
-    if (found == at_one.end()) continue;
-    (key[0] == 'p' ? products : operators).push_back(median(list) / median(found->second));
   }
   TableLines lines;
-  add_machine(lines, "loaded/products", std::max(1.0, median(products)));
-  add_machine(lines, "loaded/operators", std::max(1.0, median(operators)));
+  add_machine(lines, quantity + "/products", std::max(1.0, median(ratios[0])));
+  add_machine(lines, quantity + "/operators", std::max(1.0, median(ratios[1])));
   return lines;
+}
+
+// The same work on two ranks at once.
+TableLines loaded(bool quick) {
+  return change_of_kernels("loaded", quick, [](HostJob& job) { job.dp = 2; });
+}
+
+// The same work between copies over a slow link that it waits for.
+TableLines among_copies(bool quick) {
+  return change_of_kernels("among_copies", quick, [](HostJob& job) {
+    job.link_GBps = 0.25;
+    job.passes = offload_passes(job.hidden);
+  });
 }
 
 // ---- streams and links, by plans of a few lines ----
@@ -217,6 +248,17 @@ std::vector<std::int64_t> sizes(bool quick) {
   const std::int64_t most = quick ? 1 << 18 : 1 << 22;
   for (std::int64_t bytes = 256; bytes <= most; bytes *= quick ? 8 : 2) list.push_back(bytes);
   return list;
+}
+
+// Median seconds by which sleeps of 1 ms are too long.
+double oversleep() {
+  std::vector<double> late;
+  for (int i = 0; i < 300; ++i) {
+    const auto end = executors::Clock::now() + std::chrono::milliseconds(1);
+    executors::sleep_until(end);
+    late.push_back(std::chrono::duration<double>(executors::Clock::now() - end).count());
+  }
+  return median(late);
 }
 
 // Two streams that wait for each other in turn, against as many tiny tasks on one.
@@ -248,6 +290,7 @@ TableLines launches(bool quick) {
   };
   TableLines lines;
   add_machine(lines, "wake_us", std::max(0.0, period(turns) - period(many)) * 1e6);
+  add_machine(lines, "oversleep_us", oversleep() * 1e6);
   return lines;
 }
 
@@ -424,6 +467,8 @@ std::vector<Probe> host_probes(bool quick) {
   }
   probes.push_back({"interference", "loaded", "kernels while both cores work",
                     [quick] { return loaded(quick); }});
+  probes.push_back({"interference", "among_copies", "kernels between slow copies",
+                    [quick] { return among_copies(quick); }});
   probes.push_back({"interference", "shared_core", "products beside a collective",
                     [quick] { return interference(quick); }});
   probes.push_back(

@@ -43,6 +43,10 @@ struct HostOptions {
   InterpretOptions values{};  // initial values and the optimizer's constants
 };
 
+/// Until `end`, and what the computer needs to wake the thread: the kernel does not gather its
+/// timer with later ones, as it may by 50 us.
+void sleep_until(Clock::time_point end);
+
 class HostMachine {
  public:
   HostMachine(const interpreted::World& world, const HostOptions& options);
