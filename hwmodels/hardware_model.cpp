@@ -108,7 +108,10 @@ HardwareModel::HardwareModel(const Topology& topology, const Job& job,
       device.collectives =
           load_collective_curves(data / "collectives" / "curves" / (device.name + ".json"));
     }
-    if (device.processor) device.processor->among_copies = adjustments.among_copies;
+    if (device.processor) {
+      device.processor->among_copies = adjustments.among_copies;
+      device.processor->pace = adjustments.processor_pace;
+    }
     if (!adjustments.power_limits) device.sustained.fill(1.0);
     if (!adjustments.head_alignment) device.attention.misaligned_head_time = 1.0;
   }

@@ -21,10 +21,11 @@ struct Adjustments {
   StackFactors times = kNoFactors;  // times the stack's own factors
   bool stack_factors = true;        // false: the stack's own factors are 1
   bool power_limits = true;         // false: devices sustain the rate of a short benchmark
-  bool head_alignment = true;  // false: head sizes that are no multiple of 8 cost nothing extra
-  bool among_copies = false;   // on a processor: kernels run between copies that they wait for
-  NcclChoice nccl{};           // algorithm and protocol to force
-  CollectiveCurves network{};  // measured on the network in question; replaces the stack's
+  bool head_alignment = true;   // false: head sizes that are no multiple of 8 cost nothing extra
+  bool among_copies = false;    // on a processor: kernels run between copies that they wait for
+  double processor_pace = 1.0;  // on a processor: times of kernels now, over those when measured
+  NcclChoice nccl{};            // algorithm and protocol to force
+  CollectiveCurves network{};   // measured on the network in question; replaces the stack's
 };
 
 /// What the devices of `topology` cost under the software stack of `job`.

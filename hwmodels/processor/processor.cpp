@@ -83,7 +83,7 @@ double ranks_per_core(const Processor& p, const NodeType& node) {
 
 // How much longer a kernel takes because all ranks of the node work, and copies between kernels.
 double load(const Processor& p, const NodeType& node, double loaded, double among_copies) {
-  return (node.gpus > 1 ? loaded : 1.0) * (p.among_copies ? among_copies : 1.0) *
+  return p.pace * (node.gpus > 1 ? loaded : 1.0) * (p.among_copies ? among_copies : 1.0) *
          ranks_per_core(p, node);
 }
 
@@ -219,6 +219,7 @@ Processor read_processor(ConstantsFile& file) {
   p.issue = Seconds(file.number(at + "issue_us", Range::NotNegative) * 1e-6);
   p.wake = Seconds(file.number(at + "wake_us", Range::NotNegative) * 1e-6);
   p.oversleep = Seconds(file.number_or(at + "oversleep_us", 0.0, Range::NotNegative) * 1e-6);
+  p.yardstick = Seconds(file.number_or(at + "yardstick_us", 0.0, Range::NotNegative) * 1e-6);
   p.jitter_sigma = file.number_or(at + "jitter_sigma", 0.0);
   p.file_read = BytesPerSecond(file.number_or(at + "file/read_GBps", 0.0) * 1e9);
   p.file_write = BytesPerSecond(file.number_or(at + "file/write_GBps", 0.0) * 1e9);

@@ -82,6 +82,8 @@ struct Processor {
   Seconds issue{};           // least time between two tasks of a stream
   Seconds wake{};            // until a stream that waited for another one runs again
   Seconds oversleep{};       // of a thread that sleeps until a slowed link would be over
+  Seconds yardstick{};       // kernels of one job while all was measured; 0: not known
+  double pace = 1.0;         // of kernels: how much longer they take now than when measured
   double jitter_sigma = 0;   // of kernel durations about their median (Plan::jitter)
   /// Of a stream that works for another: to begin, and to hand back.
   Seconds wake_ups() const { return wake * 2.0; }

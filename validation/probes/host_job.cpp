@@ -76,7 +76,7 @@ HostPlan::HostPlan(const HostJob& job)
     : scenario(host_scenario(job)),
       topology(scenario.cluster),
       costs(topology, scenario.job, data_directory() / "hwmodels",
-            {.among_copies = scenario.layout.offload.enabled}),
+            {.among_copies = scenario.layout.offload.enabled, .processor_pace = job.pace}),
       plan(plan_of(scenario, costs, topology)) {}
 
 HostRun run_on_host(const Plan& plan, const executors::HostOptions& options) {
@@ -174,6 +174,18 @@ std::vector<double> call_medians(const Plan& plan, const HostRun& run) {
   std::vector<double> medians;
   for (auto& list : times) medians.push_back(median(std::move(list)));
   return medians;
+}
+
+double yardstick_s() {
+  const HostJob job{.name = "yardstick", .hidden = 192, .heads = 6, .sequence = 96, .dp = 2};
+  const HostPlan made(job);
+  const std::vector<double> medians =
+      call_medians(made.plan, run_on_host(made.plan, host_options(job, 4)));
+  double all = 0;
+  for (std::size_t c = 0; c < medians.size(); ++c) {
+    if (made.plan.calls[c].op.kind < OpKind::AllReduce) all += medians[c];
+  }
+  return all;
 }
 
 }  // namespace gputwin::probes

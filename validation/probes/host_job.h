@@ -22,6 +22,7 @@ struct HostJob {
   std::string passes = "[]";        // JSON of the scenario's key
   double link_GBps = 1000;          // of messages, collectives and copies; 1000: as fast as memory
   std::string device = "host-cpu";  // name or file
+  double pace = 1;                  // of the computer, by its yardstick
 
   std::int32_t ranks() const { return tp * pp * dp; }
 };
@@ -53,6 +54,10 @@ struct HostRun {
 
 /// Runs `plan` for real. Throws Fault, or std::runtime_error for a run that waited for ever.
 HostRun run_on_host(const Plan& plan, const executors::HostOptions& options);
+
+/// Seconds that the kernels of one job take here and now, both cores at work: how fast a computer
+/// that others share is at the moment, against when it was measured (Processor::yardstick).
+double yardstick_s();
 
 /// Seconds of each call, by call id: medians over all times it ran after the first body. A
 /// collective or message counts from its last member's begin to its last member's end. Events of

@@ -103,6 +103,7 @@ double jitter_of(const HostRun& run, const std::vector<double>& medians) {
 }
 
 TableLines layers(const HostJob& job) {
+  const double yardstick = yardstick_s();
   const HostPlan made(job);
   const HostRun run = run_on_host(made.plan, host_options(job, kBodies));
   const std::vector<double> medians = call_medians(made.plan, run);
@@ -110,6 +111,7 @@ TableLines layers(const HostJob& job) {
   if (job.passes == "[]") {  // one stream
     add_machine(lines, "issue_us", gap_of(run) * 1e6);
     add_machine(lines, "jitter_sigma", jitter_of(run, medians));
+    add_machine(lines, "yardstick_us", yardstick * 1e6);
   }
   return lines;
 }

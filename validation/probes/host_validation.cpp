@@ -167,16 +167,29 @@ void compare_calls(const Plan& plan, const std::vector<double>& predicted,
 struct Running {
   HostCase of;
   std::unique_ptr<HostPlan> made;
+  double as_probed_s = 0;
   Predicted predicted;
-  std::vector<double> runs_s;
+  std::vector<double> runs_s, yardsticks_s;
   std::vector<std::vector<double>> calls_s;  // of every run
 };
+
+/// The plan as it is predicted for the computer of these minutes. It does not depend on the pace.
+void keep_pace(Running& r) {
+  const auto& processor = r.made->costs.device(DeviceKindId(0)).processor;
+  if (processor && processor->yardstick.value > 0) {
+    r.of.job.pace = median(r.yardsticks_s) / processor->yardstick.value;
+  }
+  r.made = std::make_unique<HostPlan>(r.of.job);
+  r.predicted = predict(*r.made);
+}
 
 CaseResult result_of(const Running& r) {
   CaseResult result;
   result.family = r.of.family;
   result.name = r.of.job.name;
   result.predicted_s = r.predicted.iteration_s;
+  result.pace = r.of.job.pace;
+  result.as_probed_s = r.as_probed_s;
   result.runs_s = r.runs_s;
   result.measured_s = median(r.runs_s);
   std::vector<double> measured(r.made->plan.calls.size(), 0.0);
@@ -245,8 +258,10 @@ HostValidation validate_host(const ValidationOptions& options,
     const auto& only = options.only;
     if (!only.empty() && std::find(only.begin(), only.end(), of.family) == only.end()) continue;
     of.job.device = options.device;
-    Running r{of, std::make_unique<HostPlan>(of.job), {}, {}, {}};
-    r.predicted = predict(*r.made);
+    Running r;
+    r.of = of;
+    r.made = std::make_unique<HostPlan>(of.job);
+    r.as_probed_s = predict(*r.made).iteration_s;
     running.push_back(std::move(r));
   }
   if (running.empty()) {
@@ -259,13 +274,15 @@ HostValidation validate_host(const ValidationOptions& options,
     for (Running& r : running) {
       if (!progress(done++ / all)) repeat = options.repeats;
       if (repeat == options.repeats) break;
+      r.yardsticks_s.push_back(yardstick_s());
       const HostRun run = run_on_host(r.made->plan, host_options(r.of.job, options.bodies));
       r.runs_s.push_back(median(run.iterations_s));
       r.calls_s.push_back(call_medians(r.made->plan, run));
     }
   }
   HostValidation validation;
-  for (const Running& r : running) {
+  for (Running& r : running) {
+    if (!r.runs_s.empty()) keep_pace(r);
     if (!r.runs_s.empty()) validation.cases.push_back(result_of(r));
   }
   judge(validation);
@@ -278,9 +295,12 @@ std::string validation_table(const HostValidation& v) {
     const auto [least, most] = std::minmax_element(c.runs_s.begin(), c.runs_s.end());
     out += fmt::format(
         "{:<20} predicted {:8.3f} ms  measured {:8.3f} ms ({:.3f} to {:.3f}, {} runs)  error "
-        "{:+6.1f} %\n    operations: mean absolute error {:.1f} %, weighted by time {:.1f} %\n",
+        "{:+6.1f} %\n    kernels take {:.2f} of their time when probed; predicted as probed {:.3f} "
+        "ms\n"
+        "    operations: mean absolute error {:.1f} %, weighted by time {:.1f} %\n",
         c.name, 1e3 * c.predicted_s, 1e3 * c.measured_s, 1e3 * *least, 1e3 * *most, c.runs_s.size(),
-        100 * c.error(), 100 * c.operation_error, 100 * c.weighted_error);
+        100 * c.error(), c.pace, 1e3 * c.as_probed_s, 100 * c.operation_error,
+        100 * c.weighted_error);
     out +=
         "    kind                             ops   mean    p50    p95    bias  measured ms  "
         "predicted ms\n";
@@ -319,6 +339,8 @@ std::string validation_json(const HostValidation& v) {
     out["cases"].push_back({{"family", c.family},
                             {"name", c.name},
                             {"predicted_s", c.predicted_s},
+                            {"pace", c.pace},
+                            {"as_probed_s", c.as_probed_s},
                             {"measured_s", c.measured_s},
                             {"error", c.error()},
                             {"runs_s", c.runs_s},

@@ -30,6 +30,8 @@ struct KindError {
 struct CaseResult {
   std::string family, name;
   double predicted_s = 0;
+  double pace = 1;             // of the computer during the runs, by its yardstick; predicted with
+  double as_probed_s = 0;      // predicted without
   std::vector<double> runs_s;  // iteration of every run: median of its bodies
   double measured_s = 0;       // median of runs
   double operation_error = 0;  // mean absolute, every operation of the iteration counting once
