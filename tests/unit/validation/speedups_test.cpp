@@ -62,6 +62,39 @@ TEST(Speedups, RowsNameWhatIsWrongWithThem) {
   EXPECT_EQ(read("{\"rows\":[" + good + "]}").at(0).speedup, 1.5);
 }
 
+// Three ways of one job and one of another, published as 1.0 (the job as it is), 1.04, 1.5; and 1.0,
+// 2.0. 1.04 is within 5 % of 1.0, so the pairs are (1.5, 1.0), (1.5, 1.04) and (2.0, 1.0).
+TEST(Speedups, PairsOfASetCountWherePublishedFiguresDiffer) {
+  const auto row = [](const char* id, const char* set, double published, double predicted) {
+    ScoredSpeedup s;
+    s.row.id = id, s.row.group = "g", s.row.set = set, s.row.speedup = published;
+    s.times = {predicted, 1, predicted};
+    return s;
+  };
+  std::vector<ScoredSpeedup> scored{row("a", "one", 1.04, 1.3), row("b", "one", 1.5, 1.2),
+                                    row("c", "other", 2.0, 0.9)};
+  PairCount count = pairs_in_order(scored, 1.05);
+  EXPECT_EQ(count.pairs, 3);
+  EXPECT_EQ(count.right, 1);  // b over the job as it is; not b over a, nor c
+  scored[2].times.samples_ratio = 2;  // twice the samples in 1.1 of the time
+  count = pairs_in_order(scored, 1.05);
+  EXPECT_EQ(count.right, 2);
+  EXPECT_THAT(speedups_report(scored),
+              testing::HasSubstr("pairs more than 5 % apart in order: 2 of 3"));
+  EXPECT_THAT(speedups_json(scored), testing::HasSubstr("\"pairs_in_order\": 2"));
+}
+
+// A set is one job: two of them under its name would be ranked against each other.
+TEST(Speedups, RowsOfASetHaveOneJob) {
+  const auto row = [](const std::string& id, const std::string& layers) {
+    return "{\"id\":\"" + id + R"(","group":"g","source":"s","set":"one","scenario":{"layers":)" +
+           layers + R"(},"variant":["a=1"],"target":{"speedup":1.5}})";
+  };
+  EXPECT_EQ(read("{\"rows\":[" + row("a", "2") + "," + row("b", "2") + "]}").size(), 2u);
+  EXPECT_THAT(message("{\"rows\":[" + row("a", "2") + "," + row("b", "3") + "]}"),
+              testing::HasSubstr("/rows/1/scenario"));
+}
+
 // What one node and a PCIe box are published to gain; bounds a little wider than what is met.
 TEST(Speedups, ShippedRowsOfOneNode) {
   std::vector<SpeedupRow> rows = read_speedups(kShipped);
