@@ -106,6 +106,11 @@ std::string speedups_report(const std::vector<ScoredSpeedup>& scored) {
     }
     out += "\n";
   }
+  const PairCount all = pairs_in_order(scored, kApart);
+  if (groups.size() > 1 && all.pairs > 0) {
+    out += fmt::format("all groups: pairs more than {:.0f} % apart in order: {} of {}\n",
+                       100 * (kApart - 1), all.right, all.pairs);
+  }
   return out;
 }
 

@@ -62,8 +62,8 @@ TEST(Speedups, RowsNameWhatIsWrongWithThem) {
   EXPECT_EQ(read("{\"rows\":[" + good + "]}").at(0).speedup, 1.5);
 }
 
-// Three ways of one job and one of another, published as 1.0 (the job as it is), 1.04, 1.5; and 1.0,
-// 2.0. 1.04 is within 5 % of 1.0, so the pairs are (1.5, 1.0), (1.5, 1.04) and (2.0, 1.0).
+// Three ways of one job and one of another, published as 1.0 (the job as it is), 1.04, 1.5;
+// and 1.0, 2.0. 1.04 is within 5 % of 1.0, so the pairs are (1.5, 1.0), (1.5, 1.04) and (2.0, 1.0).
 TEST(Speedups, PairsOfASetCountWherePublishedFiguresDiffer) {
   const auto row = [](const char* id, const char* set, double published, double predicted) {
     ScoredSpeedup s;
@@ -75,13 +75,31 @@ TEST(Speedups, PairsOfASetCountWherePublishedFiguresDiffer) {
                                     row("c", "other", 2.0, 0.9)};
   PairCount count = pairs_in_order(scored, 1.05);
   EXPECT_EQ(count.pairs, 3);
-  EXPECT_EQ(count.right, 1);  // b over the job as it is; not b over a, nor c
+  EXPECT_EQ(count.right, 1);          // b over the job as it is; not b over a, nor c
   scored[2].times.samples_ratio = 2;  // twice the samples in 1.1 of the time
   count = pairs_in_order(scored, 1.05);
   EXPECT_EQ(count.right, 2);
   EXPECT_THAT(speedups_report(scored),
               testing::HasSubstr("pairs more than 5 % apart in order: 2 of 3"));
   EXPECT_THAT(speedups_json(scored), testing::HasSubstr("\"pairs_in_order\": 2"));
+}
+
+// GPipe's rows of TPUs and P100 and torchgpipe's of P40, methods.json: the order of two ways of one
+// model is right in nine of ten pairs. PipeDream's are recalled, and bind nothing.
+TEST(Speedups, ShippedWaysOfPipelining) {
+  std::vector<SpeedupRow> rows = read_speedups(kShipped.parent_path() / "methods.json");
+  std::erase_if(rows, [](const SpeedupRow& r) { return r.group == "pipedream"; });
+  const auto scored = score_speedups(rows, [](double) { return true; });
+  ASSERT_EQ(scored.size(), 28u);
+  const PairCount count = pairs_in_order(scored, 1.05);
+  EXPECT_EQ(count.pairs, 111);
+  EXPECT_GE(count.right, 100);
+  for (const ScoredSpeedup& s : scored) {
+    SCOPED_TRACE(s.row.id);
+    // With many micro-batches memory decides nothing, and shares of the bubble remain.
+    const bool steady = s.row.set == "transformer-48" && s.row.id.ends_with("-m32");
+    if (steady) EXPECT_NEAR(s.times.speedup() / *s.row.speedup, 1.0, 0.1);
+  }
 }
 
 // A set is one job: two of them under its name would be ranked against each other.
