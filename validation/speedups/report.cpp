@@ -115,7 +115,8 @@ std::string speedups_report(const std::vector<ScoredSpeedup>& scored) {
 }
 
 std::string speedups_json(const std::vector<ScoredSpeedup>& scored) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array(), groups;
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  nlohmann::ordered_json groups = nlohmann::ordered_json::object();
   for (const ScoredSpeedup& s : scored) {
     nlohmann::ordered_json row{{"id", s.row.id},
                                {"group", s.row.group},

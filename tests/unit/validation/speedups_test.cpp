@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -100,6 +101,26 @@ TEST(Speedups, ShippedWaysOfPipelining) {
     const bool steady = s.row.set == "transformer-48" && s.row.id.ends_with("-m32");
     if (steady) EXPECT_NEAR(s.times.speedup() / *s.row.speedup, 1.0, 0.1);
   }
+}
+
+// Notes of GPipe's Transformer say that the largest power of two that fits 16 GB was taken: twice
+// the samples of two and of four partitions do not fit.
+TEST(Speedups, BatchesSaidToFillTheMemoryFillIt) {
+  std::vector<SpeedupRow> rows = read_speedups(kShipped.parent_path() / "methods.json");
+  const auto too_large = [&](const std::string& id, int batch, int micro_batch) {
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](auto& r) { return r.id == id; });
+    if (row == rows.end()) return std::string("no such row");
+    row->variant.push_back("job.global_batch=" + std::to_string(batch));
+    row->variant.push_back("layout.micro_batch=" + std::to_string(micro_batch));
+    try {
+      score_speedups({*row}, [](double) { return true; });
+    } catch (const InputError& e) {
+      return std::string(e.what());
+    }
+    return std::string("fits");
+  };
+  EXPECT_THAT(too_large("gpipe-transformer-48-k4-m1", 32, 32), testing::HasSubstr("GiB"));
+  EXPECT_THAT(too_large("gpipe-transformer-48-k2-m4", 8, 2), testing::HasSubstr("GiB"));
 }
 
 // A set is one job: two of them under its name would be ranked against each other.
