@@ -9,7 +9,7 @@
 namespace gputwin {
 namespace {
 
-constexpr double kSpeedupPoints = 0.04, kHiddenPoints = 0.10;
+constexpr double kSpeedupPoints = 0.04, kHiddenPoints = 0.10, kApart = 1.05;
 
 bool has_hidden(const ScoredSpeedup& s) { return s.times.plain_s > s.times.free_s; }
 
@@ -39,7 +39,43 @@ std::string pair(double predicted, const std::optional<double>& published, doubl
   return p + " " + (published ? fmt::format(fmt::runtime(form), *published * unit) : "     -");
 }
 
+std::vector<ScoredSpeedup> of_group(const std::vector<ScoredSpeedup>& scored,
+                                    const std::string& group) {
+  std::vector<ScoredSpeedup> out;
+  for (const ScoredSpeedup& s : scored) {
+    if (s.row.group == group) out.push_back(s);
+  }
+  return out;
+}
+
 }  // namespace
+
+PairCount pairs_in_order(const std::vector<ScoredSpeedup>& scored, double apart) {
+  struct Way {
+    double published = 1, predicted = 1;
+  };
+  std::map<std::pair<std::string, std::string>, std::vector<Way>> sets;
+  for (const ScoredSpeedup& s : scored) {
+    if (!s.row.speedup) continue;
+    std::vector<Way>& ways = sets[{s.row.group, s.row.set}];
+    if (ways.empty()) ways.push_back({});  // the job as it is
+    ways.push_back({*s.row.speedup, s.times.speedup()});
+  }
+  PairCount count;
+  for (const auto& [set, ways] : sets) {
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        const bool i_faster = ways[i].published > ways[j].published;
+        const Way& fast = ways[i_faster ? i : j];
+        const Way& slow = ways[i_faster ? j : i];
+        if (fast.published <= apart * slow.published) continue;
+        ++count.pairs;
+        count.right += fast.predicted > slow.predicted;
+      }
+    }
+  }
+  return count;
+}
 
 std::string speedups_report(const std::vector<ScoredSpeedup>& scored) {
   std::string out = fmt::format(
@@ -60,20 +96,31 @@ std::string speedups_report(const std::vector<ScoredSpeedup>& scored) {
       out += fmt::format("; speed-up within {:.0f} points in {} of {}", 100 * kSpeedupPoints,
                          c.speedups_met, c.speedups);
     }
+    if (const PairCount p = pairs_in_order(of_group(scored, group), kApart); p.pairs > 0) {
+      out += fmt::format("; pairs more than {:.0f} % apart in order: {} of {}", 100 * (kApart - 1),
+                         p.right, p.pairs);
+    }
     if (c.hidden > 0) {
       out += fmt::format("; hidden share within {:.0f} points in {} of {}", 100 * kHiddenPoints,
                          c.hidden_met, c.hidden);
     }
     out += "\n";
   }
+  const PairCount all = pairs_in_order(scored, kApart);
+  if (groups.size() > 1 && all.pairs > 0) {
+    out += fmt::format("all groups: pairs more than {:.0f} % apart in order: {} of {}\n",
+                       100 * (kApart - 1), all.right, all.pairs);
+  }
   return out;
 }
 
 std::string speedups_json(const std::vector<ScoredSpeedup>& scored) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  nlohmann::ordered_json groups = nlohmann::ordered_json::object();
   for (const ScoredSpeedup& s : scored) {
     nlohmann::ordered_json row{{"id", s.row.id},
                                {"group", s.row.group},
+                               {"set", s.row.set},
                                {"source", s.row.source},
                                {"plain_s", s.times.plain_s},
                                {"variant_s", s.times.variant_s},
@@ -82,8 +129,11 @@ std::string speedups_json(const std::vector<ScoredSpeedup>& scored) {
     if (s.row.speedup) row["published_speedup"] = *s.row.speedup;
     if (s.row.hidden) row["published_hidden"] = *s.row.hidden;
     rows.push_back(std::move(row));
+    if (groups.contains(s.row.group)) continue;
+    const PairCount pairs = pairs_in_order(of_group(scored, s.row.group), kApart);
+    groups[s.row.group] = {{"pairs", pairs.pairs}, {"pairs_in_order", pairs.right}};
   }
-  return nlohmann::ordered_json{{"rows", rows}}.dump(1) + "\n";
+  return nlohmann::ordered_json{{"rows", rows}, {"groups", groups}}.dump(1) + "\n";
 }
 
 }  // namespace gputwin

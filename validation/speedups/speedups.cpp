@@ -1,6 +1,7 @@
 #include "validation/speedups/speedups.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "sim/app/data_directory.h"
@@ -18,8 +19,8 @@ class RowReader {
   RowReader(std::string file, std::string at, const Json& row)
       : file_(std::move(file)), at_(std::move(at)), row_(row) {
     if (!row.is_object()) fail("", "is no object", "see validation/speedups/README.md");
-    const std::set<std::string> known{"id",      "group", "source",    "note",  "scenario",
-                                      "variant", "free",  "operation", "target"};
+    const std::set<std::string> known{"id",      "group", "source",    "note",   "scenario",
+                                      "variant", "free",  "operation", "target", "set"};
     for (const auto& [key, value] : row.items()) {
       if (!known.contains(key)) fail("/" + key, "is an unknown key", "remove it");
     }
@@ -29,6 +30,7 @@ class RowReader {
     SpeedupRow out;
     out.id = text("id"), out.group = text("group"), out.source = text("source");
     out.note = row_.contains("note") ? text("note") : "";
+    out.set = row_.contains("set") ? text("set") : out.id;
     out.operation = row_.contains("operation") ? text("operation") : "";
     Json scenario = defaults;
     const auto own = row_.find("scenario");
@@ -109,6 +111,7 @@ class Operation final : public EventSink {
 
 struct Timed {
   double time_s = 0, kernels_s = 0;
+  double samples = 1;  // of an iteration
 };
 
 // Why a row's job gives no figure: the row is wrong, in the words of what refused it.
@@ -136,7 +139,8 @@ Timed simulate(const SpeedupRow& row, const std::vector<std::string>& sets) {
     const auto* result = std::get_if<RunResult>(&outcome);
     if (result == nullptr)
       refuse(row, "/scenario", "it does not end", "explain it with gputwin run");
-    return {to_seconds(result->execution.iteration).value, 0.0};
+    return {to_seconds(result->execution.iteration).value, 0.0,
+            static_cast<double>(scenario.job.global_batch)};
   }
   const Topology topology(scenario.cluster);
   const HardwareModel costs(topology, scenario.job, data_directory() / "hwmodels");
@@ -152,6 +156,19 @@ Timed simulate(const SpeedupRow& row, const std::vector<std::string>& sets) {
            "name one of a trace, such as fc1, fc2, qkv or proj");
   }
   return {operation.span_s(), operation.kernels_s()};
+}
+
+// Rows of a set are held against the same job.
+void check_set(const std::string& file, const std::string& at, const SpeedupRow& first,
+               const SpeedupRow& row) {
+  const auto job = [](const SpeedupRow& r) {
+    Json scenario = Json::parse(r.scenario);
+    scenario.erase("name");
+    return std::pair(scenario, r.operation);
+  };
+  if (job(first) == job(row)) return;
+  throw InputError(file, at + "/scenario", "", "is another job than that of " + first.id,
+                   "give rows of one set the same scenario and operation, or other sets");
 }
 
 }  // namespace
@@ -172,6 +189,7 @@ std::vector<SpeedupRow> read_speedups(const std::filesystem::path& file) {
   const Json defaults = document.value("defaults", Json::object());
   std::vector<SpeedupRow> rows;
   std::set<std::string> seen;
+  std::map<std::pair<std::string, std::string>, std::size_t> first_of_set;
   for (std::size_t i = 0; i < document["rows"].size(); ++i) {
     const std::string at = "/rows/" + std::to_string(i);
     rows.push_back(RowReader(file.string(), at, document["rows"][i]).read(defaults));
@@ -179,6 +197,8 @@ std::vector<SpeedupRow> read_speedups(const std::filesystem::path& file) {
       throw InputError(file.string(), at + "/id", rows.back().id, "names an earlier row too",
                        "give every row its own id");
     }
+    const auto set = std::pair(rows.back().group, rows.back().set);
+    check_set(file.string(), at, rows[first_of_set.emplace(set, i).first->second], rows.back());
   }
   return rows;
 }
@@ -186,10 +206,19 @@ std::vector<SpeedupRow> read_speedups(const std::filesystem::path& file) {
 std::vector<ScoredSpeedup> score_speedups(const std::vector<SpeedupRow>& rows,
                                           const std::function<bool(double)>& progress) {
   std::vector<ScoredSpeedup> scored;
+  std::map<std::pair<std::string, std::string>, Timed> plain_of_set;
   for (const SpeedupRow& row : rows) {
     if (!progress(static_cast<double>(scored.size()) / static_cast<double>(rows.size()))) break;
-    const Timed plain = simulate(row, {});
-    SpeedupTimes times{plain.time_s, simulate(row, row.variant).time_s, plain.kernels_s};
+    const auto set = std::pair(row.group, row.set);
+    if (!plain_of_set.contains(set)) plain_of_set[set] = simulate(row, {});
+    const Timed plain = plain_of_set[set];
+    const Timed variant = simulate(row, row.variant);
+    SpeedupTimes times{plain.time_s, variant.time_s, plain.kernels_s,
+                       variant.samples / plain.samples};
+    if (row.hidden && times.samples_ratio != 1) {
+      refuse(row, "/variant", "it has another batch, of which no share is hidden",
+             "give it the batch of the scenario, or leave hidden out");
+    }
     if (row.operation.empty()) {
       times.free_s = row.free.empty() ? times.plain_s : simulate(row, row.free).time_s;
     }
