@@ -138,12 +138,6 @@ OffloadSpec all_of(OffloadSpec spec, std::int64_t window) {
   return spec;
 }
 
-// Of what computes without any step hardly anything is left to gain.
-bool near(const Trial& t) {
-  constexpr double kNear = 1.001;
-  return t.seconds <= kNear * t.compute;
-}
-
 }  // namespace
 
 Outcome<Plan> moved_with_window(const Plan& plan, OffloadSpec spec, const CostModel& costs,
@@ -167,17 +161,20 @@ Outcome<Plan> moved_as_needed(const Plan& plan, const OffloadSpec& spec, const C
   Found states;
   if (choice.may_stay(true)) states = choice.least(0, kParts, alone);
   const bool all_fits = states && states->index == 0;
-  // A host that steps at its own time, before the norm is known, gains something even then.
-  if (all_fits && (spec.clip_by_norm || near(states->trial))) {
-    if (spec.activations == OffloadPlace::Gpu) return plan;
-    return std::move(states->plan);
+  const bool nothing_leaves = all_fits && spec.activations == OffloadPlace::Gpu;
+  // Before the norm is known an idle host gains something even where all fits.
+  if (all_fits && spec.clip_by_norm) {
+    return nothing_leaves ? Outcome<Plan>(plan) : std::move(states->plan);
   }
   const int most = choice.longest_window();
   const Family window = [&](int fewer) { return all_of(spec, most - fewer); };
   Attempt best = choice.attempt(window(most), most);
   if (std::holds_alternative<Infeasible>(best.plan)) return std::move(best.plan);
-  if (states && states->trial.host_short == 0 && near(states->trial)) {
-    return std::move(states->plan);
+  // Of what computes without any step hardly anything is left to gain.
+  constexpr double kNear = 1.001;
+  if (states && states->trial.host_short == 0 &&
+      states->trial.seconds <= kNear * best.trial.compute) {
+    return nothing_leaves ? Outcome<Plan>(plan) : std::move(states->plan);
   }
   const auto consider = [&](Attempt tried) {
     const auto cost = [](const Trial& t) { return std::tuple(!t.fits, t.host_short, t.seconds); };
@@ -192,7 +189,6 @@ Outcome<Plan> moved_as_needed(const Plan& plan, const OffloadSpec& spec, const C
   if (choice.may_stay(false)) {
     consider_from(choice.least(1, kParts, no_gradients), kParts, no_gradients);
   }
-  const bool nothing_leaves = all_fits && spec.activations == OffloadPlace::Gpu;
   const double whole = all_fits ? states->trial.seconds : 0;
   consider_from(std::move(states), kParts, alone);
   if (nothing_leaves && best.trial.seconds >= whole) return plan;
