@@ -69,21 +69,20 @@ std::vector<Absent> choices(const Probed& probed, const Layout& l, double parame
   const auto needed = [&](double short_by, double of) {
     return of > 0 ? std::clamp(short_by / of, 0.0, most) : 0.0;
   };
-  // Slots of weights take what memory is left, and only then those of gradients.
+  // Slots of weights take what memory is left, and only then those of gradients, which come back
+  // only for further micro-batches.
+  const bool once = micro_batches(probed, l) <= 1;
   const auto with_states = [&](double share, bool weights_leave) {
     Absent a{.states = share};
-    double left = over - share * states;
-    if (!weights_leave) {
-      a.gradients = needed(left, gradient);
-      return a;
+    const double left = over - share * states;
+    if (weights_leave) {
+      a.weights = needed(left - most * gradient, weight);
+      if (s.slots > 0) {
+        const double held = static_cast<double>(s.slots) / layers;
+        a.weights = std::max(a.weights, 1 - std::min(1.0, held));
+      }
     }
-    left -= most * gradient;
-    a.gradients = most;
-    a.weights = needed(left, weight);
-    if (s.slots > 0) {
-      const double held = static_cast<double>(s.slots) / layers;
-      a.weights = std::max(a.weights, 1 - std::min(1.0, held));
-    }
+    a.gradients = once ? most : needed(left - a.weights * weight, gradient);
     return a;
   };
   if (s.optimizer_share >= 0) {
