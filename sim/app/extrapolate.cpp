@@ -71,7 +71,9 @@ RunOutcome run_extrapolated(const Scenario& scenario, const RunRequest& request)
   const std::int64_t count = step > 0 ? scenario.job.global_batch / step : 0;
   const std::int64_t stages = l.pp;
   const bool whole = step > 0 && scenario.job.global_batch % step == 0;
-  if (!whole || count <= 4 * stages || scenario.what_if.jitter) return run(scenario, request);
+  // How much leaves the GPU, and how often it comes back, follows no line.
+  const bool varies = scenario.what_if.jitter || l.offload.enabled;
+  if (!whole || count <= 4 * stages || varies) return run(scenario, request);
   const std::int64_t few = 2 * stages;
   RunOutcome first = run(with_micro_batches(scenario, few), request);
   if (!std::holds_alternative<RunResult>(first)) return first;

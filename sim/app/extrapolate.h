@@ -10,8 +10,8 @@ namespace gputwin {
 /// further p micro-batches take the same time. If a stage computes for longer than that (some
 /// zero-bubble schedules), all of them are simulated. Traces are not written.
 ///
-/// Exact where durations do not vary (tests/joined compares); with jitter or several bodies run()
-/// is called. `engine` counts what was simulated.
+/// Exact where durations do not vary (tests/joined compares); with jitter, offload or several bodies
+/// run() is called. `engine` counts what was simulated.
 RunOutcome run_extrapolated(const Scenario& scenario, const RunRequest& request);
 
 }  // namespace gputwin
