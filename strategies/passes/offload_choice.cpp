@@ -79,8 +79,8 @@ class Choice {
       std::int64_t bytes = 0;
       for (const BufferId id : used_buffers(plan_, p)) {
         const Buffer& b = plan_.buffers[id.value];
-        const bool counts = b.memory == MemoryClass::Weights ||
-                            (gradients && b.memory == MemoryClass::Gradients);
+        const bool counts =
+            b.memory == MemoryClass::Weights || (gradients && b.memory == MemoryClass::Gradients);
         if (b.persistent && !b.framed && b.arena == ArenaId(0) && counts) bytes += b.bytes.value;
       }
       if (bytes > capacity(p)) return false;

@@ -173,8 +173,7 @@ struct LayoutEstimator::State {
     for (StageCosts& stage : without.stages) stage.step *= steps_leave ? 0 : 1;
     const Estimate whole = compose(probed, l, tables, without, messages_of);
     const StageCosts& fullest = grid.stages[static_cast<std::size_t>(whole.stage)];
-    const double parameters =
-        fullest.persistent / parameter_bytes(probed.job, l, l.shards()).all();
+    const double parameters = fullest.persistent / parameter_bytes(probed.job, l, l.shards()).all();
     const double usable = static_cast<double>(whole.capacity.value) * (1 - l.offload.reserve);
     const double over = static_cast<double>(whole.memory.value) - usable;
     Estimate best;

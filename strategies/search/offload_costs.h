@@ -33,7 +33,7 @@ std::vector<Absent> choices(const Probed& probed, const Layout& layout, double p
 
 /// The stages without what is absent: bytes, seconds of copies by pass, the host's part of the
 /// step, for which the ranks of a node share its cores.
-GridCosts offloaded(const Probed& probed, const Layout& layout, GridCosts grid, const Absent& absent,
-                    Prices& prices);
+GridCosts offloaded(const Probed& probed, const Layout& layout, GridCosts grid,
+                    const Absent& absent, Prices& prices);
 
 }  // namespace gputwin

@@ -16,13 +16,12 @@ const std::filesystem::path kRoot = GPUTWIN_SOURCE_DIR;
 // lowering and checks are reported beside it. The greedy strategies try a dozen plans and more.
 void offload_175b(benchmark::State& state, const char* strategy) {
   const std::string micro_batches = std::to_string(state.range(1));
-  const Scenario s =
-      load_scenario("gpt3_6_7b__a100_40gb_1x8__tp1_pp1_dp1_greedy",
-                    {"model=gpt3_175b", "passes.0.offload.strategy=" + std::string(strategy),
-                     "passes.0.offload.bucket_elements=" + std::to_string(state.range(0)),
-                     "layout.micro_batch=1", "job.global_batch=" + micro_batches,
-                     "cluster.groups.0.type.host.memory_GiB=4000"},
-                    {kRoot / "scenarios"});
+  const Scenario s = load_scenario(
+      "gpt3_6_7b__a100_40gb_1x8__tp1_pp1_dp1_greedy",
+      {"model=gpt3_175b", "passes.0.offload.strategy=" + std::string(strategy),
+       "passes.0.offload.bucket_elements=" + std::to_string(state.range(0)), "layout.micro_batch=1",
+       "job.global_batch=" + micro_batches, "cluster.groups.0.type.host.memory_GiB=4000"},
+      {kRoot / "scenarios"});
   const Topology topology(s.cluster);
   const HardwareModel costs(topology, s.job, kRoot / "hwmodels");
   double planning = 0, all = 0, loads = 0;

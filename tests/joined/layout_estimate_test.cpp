@@ -134,13 +134,13 @@ TEST(LayoutEstimate, SeesWhatOffloadHides) {
   for (const Case& c : cases) {
     for (const std::string& strategy : c.strategies) {
       SCOPED_TRACE(c.model + " " + strategy);
-      expect_agreement(load_scenario("gpt3_6_7b__a100_40gb_1x8__tp1_pp1_dp1_greedy",
-                                     {"cluster=" + c.cluster, "model=" + c.model,
-                                      "layout.micro_batch=" + c.micro_batch,
-                                      "job.sequence=" + c.sequence,
-                                      "passes.0.offload.strategy=" + strategy},
-                                     kData),
-                       0.08, 0.12);
+      expect_agreement(
+          load_scenario(
+              "gpt3_6_7b__a100_40gb_1x8__tp1_pp1_dp1_greedy",
+              {"cluster=" + c.cluster, "model=" + c.model, "layout.micro_batch=" + c.micro_batch,
+               "job.sequence=" + c.sequence, "passes.0.offload.strategy=" + strategy},
+              kData),
+          0.08, 0.12);
     }
   }
 }
