@@ -71,16 +71,20 @@ RunOutcome run_extrapolated(const Scenario& scenario, const RunRequest& request)
   const std::int64_t count = step > 0 ? scenario.job.global_batch / step : 0;
   const std::int64_t stages = l.pp;
   const bool whole = step > 0 && scenario.job.global_batch % step == 0;
-  if (!whole || count <= 4 * stages || scenario.what_if.jitter) return run(scenario, request);
-  const std::int64_t few = 2 * stages;
+  // Which slots are taken anew settles after some micro-batches; a strategy that chooses what
+  // leaves may choose otherwise for more of them.
+  const bool swaps = l.offload.enabled;
+  const bool varies = scenario.what_if.jitter || (swaps && l.offload.optimizer_share < 0);
+  const std::int64_t few = (swaps ? 4 : 2) * stages, further = (swaps ? 4 : 1) * stages;
+  if (!whole || count <= 2 * few || varies) return run(scenario, request);
   RunOutcome first = run(with_micro_batches(scenario, few), request);
   if (!std::holds_alternative<RunResult>(first)) return first;
-  RunOutcome second = run(with_micro_batches(scenario, few + stages), request);
+  RunOutcome second = run(with_micro_batches(scenario, few + further), request);
   if (!std::holds_alternative<RunResult>(second)) return second;
   RunResult& result = std::get<RunResult>(first);
   RunResult& other = std::get<RunResult>(second);
   if (puts_work_off(result.execution, other.execution)) return run(scenario, request);
-  const Line line(few, stages, count);
+  const Line line(few, further, count);
   const double before = to_seconds(result.execution.iteration).value;
   extend(result.execution, other.execution, line);
   result.low = line.seconds(result.low, other.low);

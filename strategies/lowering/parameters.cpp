@@ -293,7 +293,12 @@ std::int64_t StageParameters::offload_bucket(
   }
   // A copy of 16 MiB spends under 5 % on its start-up at 25 GB/s; 16 buckets leave a choice.
   constexpr std::int64_t kLeast = 8 << 20, kMost = 128 << 20, kFewestBuckets = 16, kSteps = 60;
-  const std::int64_t most = std::clamp(all / kFewestBuckets, kLeast, kMost);
+  const std::int64_t coarsest = std::max(all / kFewestBuckets, kLeast);
+  // Slots are at least as large as a layer's largest tensor: buckets of it waste nothing.
+  std::int64_t most = std::min(coarsest, kMost);
+  for (const std::int64_t n : sizes) {
+    if (n <= coarsest) most = std::max(most, n);
+  }
   return choose_bucket_elements(sizes, kLeast, most,
                                 std::max<std::int64_t>(1, (most - kLeast) / kSteps));
 }

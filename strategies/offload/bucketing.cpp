@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 namespace gputwin {
@@ -32,9 +33,16 @@ Bytes efficient_copy(Seconds start_up, BytesPerSecond rate, double share) {
 
 std::int64_t choose_bucket_elements(const std::vector<std::int64_t>& tensors, std::int64_t least,
                                     std::int64_t most, std::int64_t step) {
+  std::set<std::int64_t> limits;
+  for (std::int64_t limit = least; limit <= std::max(least, most); limit += step) {
+    limits.insert(limit);
+  }
+  for (const std::int64_t n : tensors) {
+    if (n >= least && n <= most) limits.insert(n);
+  }
   std::int64_t best = least;
   double least_waste = 2.0;
-  for (std::int64_t limit = least; limit <= std::max(least, most); limit += step) {
+  for (const std::int64_t limit : limits) {
     const std::vector<std::int64_t> buckets = fill_buckets(tensors, limit);
     std::int64_t slot = 0, used = 0, count = 0;
     for (const std::int64_t n : buckets) {

@@ -19,7 +19,8 @@ Bytes efficient_copy(Seconds start_up, BytesPerSecond rate, double share);
 
 /// The limit whose equal slots waste least: the unused ends of slots as large as the largest
 /// ordinary bucket, over all slots. Ordinary: not of a tensor alone that is larger than every
-/// candidate (embeddings). Candidates are multiples of `step` between `least` and `most`; of equal
+/// candidate (embeddings). Candidates lie between `least` and `most`: every `step`, and the sizes
+/// of tensors, since a bucket that holds a large one and no more leaves nothing unused; of equal
 /// ones the smallest. Source: the search of ColossalAI's Gemini
 /// (zero/gemini/chunk/search_utils.py).
 std::int64_t choose_bucket_elements(const std::vector<std::int64_t>& tensors, std::int64_t least,

@@ -352,28 +352,37 @@ bool over_pcie(const Context& c, const Instruction& i) {
 // what else goes over PCIe take turns on it where there is such.
 double makespan(const Context& c) {
   const Program& program = c.target();
-  std::vector<double> clock(program.streams.size(), 0.0);
-  std::map<std::uint32_t, double> events, by_call;
-  std::map<std::uint32_t, bool> shares;
-  const bool shared = std::any_of(program.body.begin(), program.body.end(),
-                                  [&](const Instruction& i) { return over_pcie(c, i); });
+  struct Task {
+    double seconds = -1;
+    bool on_pcie = false;
+  };
+  std::vector<Task> by_call(c.plan().calls.size());
+  std::vector<double> clock(program.streams.size(), 0.0), events;
+  bool shared = false;
+  for (const Instruction& i : program.body) {
+    if (is_task(i.kind)) {
+      Task& task = by_call[i.call];
+      if (task.seconds >= 0) continue;
+      task.seconds = offloading::duration(c, i).value;
+      task.on_pcie = over_pcie(c, i);
+      shared = shared || task.on_pcie;
+      task.on_pcie = task.on_pcie || i.kind == Kind::Copy;
+    } else if (i.kind == Kind::Record) {
+      events.resize(std::max<std::size_t>(events.size(), i.event + 1), 0.0);
+    }
+  }
   double link = 0;
   for (const Instruction& i : program.body) {
     double& now = clock[i.stream];
     if (i.kind == Kind::Record) {
       events[i.event] = now;
-    } else if (i.kind == Kind::Wait) {
-      const auto recorded = events.find(i.event);
-      if (recorded != events.end()) now = std::max(now, recorded->second);
+    } else if (i.kind == Kind::Wait && i.event < events.size()) {
+      now = std::max(now, events[i.event]);
     } else if (is_task(i.kind)) {
-      const auto [found, added] = by_call.try_emplace(i.call, 0.0);
-      if (added) {
-        found->second = offloading::duration(c, i).value;
-        shares[i.call] = shared && (i.kind == Kind::Copy || over_pcie(c, i));
-      }
-      const bool on_link = shares[i.call];
+      const Task& task = by_call[i.call];
+      const bool on_link = shared && task.on_pcie;
       if (on_link) now = std::max(now, link);
-      now += found->second;
+      now += task.seconds;
       if (on_link) link = now;
     }
   }

@@ -1,18 +1,13 @@
 // The optimizer's step on the host: gradients come down, Adam runs there, weights go up.
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "strategies/passes/offload_program.h"
 
 namespace gputwin::offloading {
 namespace {
-
-bool touches(const Call& call, BufferId buffer) {
-  const auto is = [&](const View& v) { return v.buffer == buffer; };
-  return std::any_of(call.reads.begin(), call.reads.end(), is) ||
-         std::any_of(call.writes.begin(), call.writes.end(), is);
-}
 
 bool has_master(const Call& adam) { return adam.writes.size() > 3; }
 
@@ -38,6 +33,7 @@ class OptimizerMove {
     insert_.resize(body.size() + 1);
     drop_.assign(body.size(), 0);
     body_ = &body;
+    list_uses();
     for (const Step& s : steps_) move(s);
     std::vector<Instruction> out;
     if (c_.spec.delayed_update) out = late_;
@@ -107,11 +103,31 @@ class OptimizerMove {
     return host;
   }
 
+  // Where gradients and weights of steps that leave are touched.
+  void list_uses() {
+    for (const Step& s : steps_) {
+      const Call& adam = c_.call((*body_)[s.adam]);
+      for (const View& v : {s.gradient, s.weight, adam.reads[0], adam.writes[0]}) {
+        uses_[v.buffer.value].clear();
+      }
+    }
+    for (std::size_t i = 0; i < body_->size(); ++i) {
+      if (!is_task((*body_)[i].kind)) continue;
+      const Call& call = c_.call((*body_)[i]);
+      for (const auto* views : {&call.reads, &call.writes}) {
+        for (const View& v : *views) {
+          const auto found = uses_.find(v.buffer.value);
+          if (found != uses_.end()) found->second.push_back(i);
+        }
+      }
+    }
+  }
+
   // Right behind the last instruction before `end` that touches the buffer.
   std::size_t behind_last_use(BufferId buffer, std::size_t end) const {
-    for (std::size_t i = end; i-- > 0;) {
-      if (drop_[i] != 0 || !is_task((*body_)[i].kind)) continue;
-      if (touches(c_.call((*body_)[i]), buffer)) return i + 1;
+    const std::vector<std::size_t>& at = uses_.at(buffer.value);
+    for (auto i = std::lower_bound(at.begin(), at.end(), end); i != at.begin();) {
+      if (drop_[*--i] == 0) return *i + 1;
     }
     return 0;
   }
@@ -352,6 +368,7 @@ class OptimizerMove {
   std::vector<Instruction> copied_down_, stepped_, copied_up_;
   std::vector<Instruction> late_;  // at the start of the body: delayed updates
   std::vector<char> drop_;
+  std::unordered_map<std::uint32_t, std::vector<std::size_t>> uses_;  // of `body_`, by buffer
   std::map<std::uint32_t, BufferId> twins_;
   std::map<std::pair<std::size_t, std::int32_t>, BufferId> staging_, wide_;
   std::int32_t number_ = 0;

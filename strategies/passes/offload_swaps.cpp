@@ -326,16 +326,16 @@ Seconds shared_copy_time(const Context& c, CopyKind kind, Bytes bytes, std::int6
 std::vector<double> timeline(const Context& c) {
   const std::vector<Instruction>& body = c.target().body;
   std::vector<double> start(body.size() + 1, 0.0);
-  std::map<std::uint32_t, double> by_call;
+  std::vector<double> by_call(c.plan().calls.size(), -1.0);
   double now = 0;
   for (std::size_t i = 0; i < body.size(); ++i) {
     start[i] = now;
     const bool kernel = body[i].kind == Kind::Kernel &&
                         c.target().streams[body[i].stream].kind == StreamKind::Compute;
     if (!kernel && !blocks(c, body[i])) continue;
-    const auto [found, added] = by_call.try_emplace(body[i].call, 0.0);
-    if (added) found->second = duration(c, body[i]).value;
-    now += found->second;
+    double& seconds = by_call[body[i].call];
+    if (seconds < 0) seconds = duration(c, body[i]).value;
+    now += seconds;
   }
   start[body.size()] = now;
   return start;

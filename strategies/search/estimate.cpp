@@ -117,8 +117,9 @@ struct LayoutEstimator::State {
   // Bytes of weights, gradients and states that a parameter takes at least on one GPU, states
   // spread over `shards`.
   double state_bytes(const Layout& l, std::int32_t shards) const {
-    return parameter_bytes(probed.job, l, shards).all() -
-           leaving_bytes(probed.job, l, shards).all();
+    ParameterBytes gone = leaving_bytes(probed.job, l, shards);
+    if (l.offload.optimizer_share >= 0) gone.states *= l.offload.optimizer_share;
+    return parameter_bytes(probed.job, l, shards).all() - gone.all();
   }
 
   // A stage's micro-batches that are in flight at least.
@@ -160,41 +161,30 @@ struct LayoutEstimator::State {
     return e;
   }
 
-  // States leave as far as memory is short; beyond them weights and gradients.
-  Layout with_needed_share(const Layout& l, const Estimate& without) const {
-    const double states = parameter_bytes(probed.job, l, l.shards()).states *
-                          static_cast<double>(probed.model.parameters()) / l.tp / l.pp;
-    const double share =
-        static_cast<double>((without.memory - without.capacity).value) / std::max(states, 1.0);
-    Layout shared = l;
-    shared.offload.optimizer_share = std::clamp(share, 0.0, 1.0);
-    if (share <= 0) shared.offload = {};
-    if (share > 1) return shared;
-    shared.offload.params = shared.offload.gradients = OffloadPlace::Gpu;
-    shared.offload.params_auto = false;
-    return shared;
-  }
-
-  // What the closed form makes of it, copies included.
+  // What the closed form makes of it, of several ways to leave the fastest that fits.
   Estimate composed(const Layout& l, const Tables& tables, const GridCosts& grid,
                     const MessageCosts& messages_of) {
     if (!l.offload.enabled) return compose(probed, l, tables, grid, messages_of);
-    const Estimate without = compose(probed, l, tables, grid, messages_of);
-    if (l.offload.optimizer_share < 0) {
-      const Layout shared = with_needed_share(l, without);
-      if (!shared.offload.enabled) return without;
-      return composed(shared, tables, grid, messages_of);
+    const auto with = [&](const Absent& absent) {
+      return compose(probed, l, tables, offloaded(probed, l, grid, absent, prices), messages_of);
+    };
+    GridCosts without = grid;
+    const bool steps_leave = l.offload.optimizer != OffloadPlace::Gpu && !l.offload.step_on_gpu;
+    for (StageCosts& stage : without.stages) stage.step *= steps_leave ? 0 : 1;
+    const Estimate whole = compose(probed, l, tables, without, messages_of);
+    const StageCosts& fullest = grid.stages[static_cast<std::size_t>(whole.stage)];
+    const double parameters = fullest.persistent / parameter_bytes(probed.job, l, l.shards()).all();
+    const double usable = static_cast<double>(whole.capacity.value) * (1 - l.offload.reserve);
+    const double over = static_cast<double>(whole.memory.value) - usable;
+    Estimate best;
+    bool first = true;
+    for (const Absent& absent : choices(probed, l, parameters, over)) {
+      const Estimate e = with(absent);
+      const auto cost = [](const Estimate& one) { return std::pair(!one.fits(), one.iteration); };
+      if (first || cost(e) < cost(best)) best = e;
+      first = false;
     }
-    Estimate e = compose(probed, l, tables, offloaded(probed, l, grid, prices), messages_of);
-    // What must leave beside the states and gradients, which leave first.
-    const ParameterBytes gone = leaving_bytes(probed.job, l, l.shards());
-    const double first = (gone.gradient + gone.states) *
-                         static_cast<double>(probed.model.parameters()) / l.tp / l.pp;
-    const double short_by =
-        std::max(0.0, static_cast<double>((without.memory - without.capacity).value) - first);
-    e.pipeline = std::max(e.pipeline, copies(probed, l, short_by, prices));
-    e.iteration = e.pipeline + e.reduction + e.optimizer;
-    return e;
+    return best;
   }
 
   Tables tables_of(const Layout& layout) {

@@ -45,8 +45,10 @@ struct Estimate {
 /// (gpipe), min(M, p-s) (1f1b), (p (v-1) + 2 (p-s) - 1) / v (interleaved). Blocks of the allocator
 /// are counted, its fragmentation is not: the event simulator replays it.
 ///
-/// Offload (offload_costs.h). What leaves is taken from persistent bytes but for three slots; the
-/// step is the host's; passes take at least as long as the copies of all micro-batches.
+/// Offload (offload_costs.h). What leaves is taken from persistent bytes but for three slots. A
+/// pass takes at least as long as its copies, or with fetches on demand so much longer. The host's
+/// step follows the last backward pass, or, by bucket and without the norm, hides under it. Where
+/// the strategy chooses what leaves, the fastest of its shares that fits.
 ///
 /// Not seen: rank orders and devices of ranks other than the default within a stage, stragglers.
 /// Source  Narayanan et al. 2021 (bubble), Fan et al. 2021, DAPPLE (reduction in the drain).

@@ -358,6 +358,27 @@ double pipeline_time(const Layout& l, const std::vector<StageTimes>& stages, dou
   return longest;
 }
 
+// Passes with the copies of what is not there.
+void add_copies(StageTimes& t, const StageCosts& stage, std::int32_t chunks) {
+  const auto with = [&](double& pass, double copies) {
+    pass = stage.copies_wait ? pass + copies : std::max(pass, copies);
+  };
+  for (double* pass : {&t.forward, &t.forwards}) with(*pass, stage.forward_copies);
+  for (double* pass : {&t.backward, &t.backwards}) with(*pass, stage.backward_copies);
+  with(t.chunk_forward, stage.forward_copies / chunks);
+  with(t.chunk_backward, stage.backward_copies / chunks);
+}
+
+// What the last backward pass does not hide of the host's step of `buckets`, the first of which
+// have their gradients first.
+double host_after(const StageCosts& stage, double backward, double buckets) {
+  if (!stage.host_early || stage.host_share <= 0) return stage.host;
+  const double one = stage.host / std::max(1.0, buckets * stage.host_share);
+  const double all_behind_first = backward / buckets + stage.host;
+  const double last_behind_its_gradient = stage.host_share * backward + one;
+  return std::max(0.0, std::max(all_behind_first, last_behind_its_gradient) - backward);
+}
+
 }  // namespace
 
 ChunkKind kind_of_stage(const Layout& l, std::int32_t stage) {
@@ -445,6 +466,7 @@ Estimate compose(const Probed& probed, const Layout& layout, const Tables& table
       t.chunk_forward += ahead;
       t.chunk_backward += back;
     }
+    add_copies(t, stage, layout.vpp);
     const double used = stage.persistent + (s == 0 || s == p - 1 ? inputs : 0) +
                         std::max(micro_batches_in_flight(layout, s, m) * kept + peak, stage.step) +
                         stage.workspace + stage.outside;
@@ -465,7 +487,8 @@ Estimate compose(const Probed& probed, const Layout& layout, const Tables& table
     end = std::max(end, pipeline - drained + stage.reduce - hidden + tied);
     drained += times[at(s)].chunk_backward + hop;
     begin = std::max(begin, s == 0 ? stage.begin : 0);
-    finish = std::max(finish, stage.finish);
+    const double layers = static_cast<double>(probed.model.layers) / p;
+    finish = std::max({finish, stage.finish, host_after(stage, times[at(s)].backward, layers)});
   }
   e.pipeline = Seconds(pipeline);
   e.reduction = Seconds(end - pipeline);

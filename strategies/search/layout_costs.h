@@ -32,6 +32,12 @@ struct StageCosts {
   double reduce = 0;         // seconds: all gradient reductions
   double reduce_late = 0;    // seconds: of it, what cannot start before the last backward ends
   double finish = 0;         // seconds: norm, step, gathering
+  // With offload (offload_costs.h):
+  double forward_copies = 0, backward_copies = 0;  // seconds, by micro-batch
+  bool copies_wait = false;  // for kernels, and these for them; else both run side by side
+  double host = 0;           // seconds: the host's step, weights going up meanwhile
+  double host_share = 0;     // of the parameters that it steps
+  bool host_early = false;   // a bucket is stepped as soon as its gradient is there
 };
 
 /// One message of activations between neighbouring stages, in seconds.

@@ -13,14 +13,15 @@ namespace {
 const std::filesystem::path kRoot = GPUTWIN_SOURCE_DIR;
 
 // Buckets of 350 to 450 million parameters: 400 to 500 of them. Counts the step `offload` alone;
-// lowering and checks are reported beside it.
-void offload_175b(benchmark::State& state) {
-  const Scenario s =
-      load_scenario("gpt3_6_7b__a100_40gb_1x8__tp1_pp1_dp1_greedy",
-                    {"model=gpt3_175b", "passes.0.offload.strategy=zero-infinity-cpu",
-                     "passes.0.offload.bucket_elements=" + std::to_string(state.range(0)),
-                     "layout.micro_batch=1", "job.global_batch=1", "what_if.unlimited_memory=true"},
-                    {kRoot / "scenarios"});
+// lowering and checks are reported beside it. The greedy strategies try a dozen plans and more.
+void offload_175b(benchmark::State& state, const char* strategy) {
+  const std::string micro_batches = std::to_string(state.range(1));
+  const Scenario s = load_scenario(
+      "gpt3_6_7b__a100_40gb_1x8__tp1_pp1_dp1_greedy",
+      {"model=gpt3_175b", "passes.0.offload.strategy=" + std::string(strategy),
+       "passes.0.offload.bucket_elements=" + std::to_string(state.range(0)), "layout.micro_batch=1",
+       "job.global_batch=" + micro_batches, "cluster.groups.0.type.host.memory_GiB=4000"},
+      {kRoot / "scenarios"});
   const Topology topology(s.cluster);
   const HardwareModel costs(topology, s.job, kRoot / "hwmodels");
   double planning = 0, all = 0, loads = 0;
@@ -47,7 +48,17 @@ void offload_175b(benchmark::State& state) {
   state.counters["whole_plan_s"] = all / n;
   state.counters["loads"] = loads;
 }
-BENCHMARK(offload_175b)->Arg(350'000'000)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(offload_175b, zero_infinity, "zero-infinity-cpu")
+    ->Args({350'000'000, 1})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(offload_175b, greedy, "greedy")
+    ->Args({350'000'000, 1})
+    ->Args({350'000'000, 4})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(offload_175b, greedy_unclipped, "greedy-unclipped")
+    ->Args({350'000'000, 1})
+    ->Args({350'000'000, 4})
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace gputwin

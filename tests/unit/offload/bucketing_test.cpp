@@ -29,5 +29,13 @@ TEST(Bucketing, ChoosesTheLimitThatWastesLeast) {
   EXPECT_EQ(choose_bucket_elements(tensors, 6, 12, 1), 8);
 }
 
+// Layers of norm 1, 30 + 10, norm 1, 40, 40. Buckets of 40 hold 41, 41 and 40: nothing is left
+// over. Every other limit leaves a norm, or what follows the 30, in a slot of 40 by itself.
+TEST(Bucketing, TriesTheSizesOfTensors) {
+  Sizes tensors;
+  for (int layer = 0; layer < 4; ++layer) tensors.insert(tensors.end(), {1, 30, 10, 1, 40, 40});
+  EXPECT_EQ(choose_bucket_elements(tensors, 20, 40, 7), 40);
+}
+
 }  // namespace
 }  // namespace gputwin
