@@ -99,7 +99,9 @@ TEST(Speedups, ShippedWaysOfPipelining) {
     SCOPED_TRACE(s.row.id);
     // With many micro-batches memory decides nothing, and shares of the bubble remain.
     const bool steady = s.row.set == "transformer-48" && s.row.id.ends_with("-m32");
-    if (steady) EXPECT_NEAR(s.times.speedup() / *s.row.speedup, 1.0, 0.1);
+    if (steady) {
+      EXPECT_NEAR(s.times.speedup() / *s.row.speedup, 1.0, 0.1);
+    }
   }
 }
 
@@ -144,9 +146,15 @@ TEST(Speedups, ShippedRowsOfOneNode) {
   ASSERT_EQ(scored.size(), 6u);  // 6.7B, 13B, Llama 2 7B; two of Flux; user buffers
   for (const ScoredSpeedup& s : scored) {
     SCOPED_TRACE(s.row.id);
-    if (s.row.hidden) EXPECT_NEAR(s.times.hidden(), *s.row.hidden, 0.10);
-    if (s.row.group == "domino") EXPECT_NEAR(s.times.speedup(), *s.row.speedup, 0.05);
-    if (s.row.group == "te-slower") EXPECT_LT(s.times.speedup(), 0.9);
+    if (s.row.hidden) {
+      EXPECT_NEAR(s.times.hidden(), *s.row.hidden, 0.10);
+    }
+    if (s.row.group == "domino") {
+      EXPECT_NEAR(s.times.speedup(), *s.row.speedup, 0.05);
+    }
+    if (s.row.group == "te-slower") {
+      EXPECT_LT(s.times.speedup(), 0.9);
+    }
   }
   EXPECT_THAT(speedups_report(scored), testing::HasSubstr("right in 3 of 3"));
 }
