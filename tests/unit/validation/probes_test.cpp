@@ -100,8 +100,10 @@ TEST_F(Probes, PlansRunAboutAsLongAsPredicted) {
 }
 
 // The shipped computer without jitter and with sigma 0.4. One rank on one stream takes longer by
-// the mean of the factor, exp(0.4^2 / 2) = 1.083; two ranks that meet at every layer also wait for
-// the later of them. Operations stay at their medians.
+// the mean of the factor, exp(0.4^2 / 2) = 1.083, give or take what 15 seeds of some thirty
+// products that matter leave, 0.4 / sqrt(15 x 30) = 0.02 for a mean and more for a median; two
+// ranks that meet at every layer also wait for the later of them. Operations stay at their medians,
+// but for the pace of the computer meanwhile.
 TEST_F(Probes, JitterLengthensIterationsAndMakesRanksWait) {
   const auto predicted = [&](double sigma) {
     const fs::path shipped =
@@ -123,14 +125,17 @@ TEST_F(Probes, JitterLengthensIterationsAndMakesRanksWait) {
   };
   const auto still = predicted(0.0), shaken = predicted(0.4);
   const auto longer = [&](const char* name) {
-    return shaken.at(name).predicted_s / still.at(name).predicted_s;
+    return shaken.at(name).as_probed_s / still.at(name).as_probed_s;
   };
-  EXPECT_NEAR(longer("on_device"), std::exp(0.08), 0.03);
+  EXPECT_NEAR(longer("on_device"), std::exp(0.08), 0.06);
   EXPECT_GT(longer("tp2_fast_link"), longer("on_device") + 0.02);
-  double operations[2] = {0, 0};
-  for (const KindError& k : still.at("on_device").kinds) operations[0] += k.predicted_s;
-  for (const KindError& k : shaken.at("on_device").kinds) operations[1] += k.predicted_s;
-  EXPECT_DOUBLE_EQ(operations[0], operations[1]);
+  const auto operations_s = [](const CaseResult& c) {
+    double all = 0;
+    for (const KindError& k : c.kinds) all += k.predicted_s;
+    return all / c.pace;
+  };
+  const double alone = operations_s(still.at("on_device"));
+  EXPECT_NEAR(operations_s(shaken.at("on_device")) / alone, 1.0, 1e-6);
 }
 
 }  // namespace
